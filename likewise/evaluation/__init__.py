@@ -1,0 +1,1 @@
+"""Figures about embeddings; nothing here knows of training."""

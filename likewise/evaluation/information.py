@@ -1,0 +1,77 @@
+"""Mutual information: what a loss says about it, and what it is for a table.
+
+The InfoNCE bound is van den Oord et al., 2018; its limits are those of Poole et al., 2019.
+The rest is Shannon, 1948.
+"""
+
+import math
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+Number = TypeVar("Number", float, Tensor)
+
+
+def infonce_bound(loss: Number, candidates: int) -> Number:
+    """The nats of mutual information that an InfoNCE loss proves: `log(candidates) − loss`.
+
+    `candidates` is what one row is looked up among: its positive and the negatives that count. The
+    bound can never show more than log(candidates), and it is one only where negatives are drawn from
+    the keys' own distribution; with a queue, a bank or masks it is an estimate.
+    """
+    if isinstance(candidates, bool) or not isinstance(candidates, int) or candidates < 1:
+        raise ValueError(f"candidates must be a whole number >= 1, got {candidates!r}")
+    return math.log(candidates) - loss
+
+
+def mutual_information(joint: ArrayLike, base: float = 2) -> float:
+    """How far a joint distribution is from independence, `Σ p(x, y) log p(x, y) / (p(x) p(y))`.
+
+    `joint` is a table of probabilities, one row per x, one column per y; `base` 2 gives bits.
+    """
+    table = _distribution(joint)
+    independent = table.sum(axis=1, keepdims=True) * table.sum(axis=0, keepdims=True)
+    seen = table > 0
+    return float((table[seen] * np.log(table[seen] / independent[seen])).sum() / _log_base(base))
+
+
+def mutual_information_by_entropies(joint: ArrayLike, base: float = 2) -> float:
+    """The same as what two descriptions share, `H(X) + H(Y) − H(X, Y)`."""
+    table = _distribution(joint)
+    return entropy(table.sum(axis=1), base) + entropy(table.sum(axis=0), base) - entropy(table, base)
+
+
+def mutual_information_by_conditioning(joint: ArrayLike, base: float = 2) -> float:
+    """The same as what knowing Y takes off the uncertainty about X, `H(X) − H(X | Y)`."""
+    table = _distribution(joint)
+    return entropy(table.sum(axis=1), base) - conditional_entropy(table, base)
+
+
+def entropy(probabilities: ArrayLike, base: float = 2) -> float:
+    """`−Σ p log p` of a distribution of any shape."""
+    p = _distribution(probabilities)
+    return float(-(p[p > 0] * np.log(p[p > 0])).sum() / _log_base(base))
+
+
+def conditional_entropy(joint: ArrayLike, base: float = 2) -> float:
+    """`H(X | Y)`: the entropy of each column's x, averaged over the columns y."""
+    table = _distribution(joint)
+    columns = table.sum(axis=0)
+    return sum(float(p) * entropy(column / p, base) for p, column in zip(columns, table.T, strict=True) if p > 0)
+
+
+def _distribution(probabilities: ArrayLike) -> NDArray[np.float64]:
+    p = np.asarray(probabilities, dtype=np.float64)
+    if not np.all(p >= 0):
+        raise ValueError(f"probabilities must not be negative or NaN, got {p[~(p >= 0)][0]:g}")
+    if not math.isclose(p.sum(), 1, abs_tol=1e-6):
+        raise ValueError(f"probabilities must sum to 1, got {p.sum():g}")
+    return p
+
+
+def _log_base(base: float) -> float:
+    if not 1 < base < math.inf:
+        raise ValueError(f"base must be above 1, got {base:g}")
+    return math.log(base)

@@ -1,0 +1,172 @@
+"""InfoNCE: find each query's positive among its candidates.
+
+van den Oord et al., 2018 (the loss, and its bound on mutual information); He et al., 2020
+(keys from a queue); Radford et al., 2021 (both directions, with a learned temperature).
+"""
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from likewise.losses import streamed
+from likewise.losses.inputs import (
+    Reduction,
+    check_id_pair,
+    check_ids,
+    check_negatives,
+    check_one_device,
+    check_reduction,
+    check_rows,
+    check_temperature,
+    full_precision,
+    reduce,
+    working_dtype,
+)
+from likewise.losses.masks import Mask
+from likewise.losses.negatives import FixedNegatives, Negatives, NegativesPerQuery, SharedNegatives
+from likewise.losses.policies import Policy, check_policy, lookup_loss
+from likewise.losses.similarity import Prepared, Similarity, check_similarity, prepare
+from likewise.losses.temperature import Tempered
+
+
+@full_precision
+def info_nce(
+    query: Tensor,
+    positive: Tensor,
+    negatives: Tensor | None = None,
+    *,
+    temperature: float | Tensor = 0.07,
+    similarity: Similarity = "cosine",
+    query_ids: Tensor | None = None,
+    key_ids: Tensor | None = None,
+    policy: Policy | None = None,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Cross-entropy of finding each query's positive among its candidates.
+
+    van den Oord et al., 2018: `-log(e^{s+} / (e^{s+} + Σ_j e^{s-_j}))`, s = similarity / temperature.
+
+    Shapes: query (n, d), positive (n, d), negatives (k, d), (n, k, d), or None for the other rows
+    of positive. query_ids (n,) or (n, g); key_ids belong to `negatives` where given, else to
+    `positive`, and are (k,), (k, g), (n, k) or (n, k, g). A negative that shares an id with the
+    query does not count, nor does one with id -1; a query with id -1 is left out.
+    """
+    check_rows("query", query)
+    check_rows("positive", positive, like=query)
+    check_temperature(temperature)
+    check_reduction(reduction)
+    check_one_device(query=query, positive=positive, negatives=negatives, query_ids=query_ids, key_ids=key_ids)
+    if negatives is not None:
+        check_negatives(negatives, query)
+    check_policy(policy)
+    dtype = working_dtype(query, positive, query if negatives is None else negatives)
+    prepared = prepare(similarity, query, temperature, dtype)
+    keys = prepared.key_rows(positive)
+    n = len(query)
+    if negatives is None and query_ids is None and key_ids is None and policy is None and streamed.is_small(n, n):
+        return cross_entropy(prepared.query @ keys.T, torch.arange(n, device=query.device), reduction=reduction)
+    found = _negatives(prepared, keys, negatives, query_ids, key_ids)
+    return lookup_loss((prepared.query * keys).sum(dim=1), found, policy, reduction)
+
+
+def _negatives(
+    prepared: Prepared, keys: Tensor, negatives: Tensor | None, query_ids: Tensor | None, key_ids: Tensor | None
+) -> Negatives:
+    """The negatives that info_nce was given, or the other rows of its positives' prepared `keys`."""
+    n = len(keys)
+    if negatives is None:
+        key_ids = query_ids if key_ids is None else key_ids
+        check_id_pair(query_ids, key_ids, (n,), (n,))
+        return SharedNegatives(prepared, keys, Mask(query_ids, key_ids, own=(0,)))
+    check_id_pair(query_ids, key_ids, (n,), tuple(negatives.shape[:-1]))
+    if negatives.ndim == 3:
+        return NegativesPerQuery(prepared, negatives, query_ids, key_ids)
+    mask = Mask(query_ids, key_ids)
+    if negatives.requires_grad and torch.is_grad_enabled():
+        return SharedNegatives(prepared, prepared.key_rows(negatives), mask)
+    return FixedNegatives(prepared, negatives, mask)
+
+
+@full_precision
+def symmetric_info_nce(
+    a: Tensor,
+    b: Tensor,
+    *,
+    temperature: float | Tensor = 0.07,
+    ids: Tensor | None = None,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """InfoNCE in both directions: each row of `a` among the rows of `b`, and the reverse, averaged.
+
+    Radford et al., 2021 (CLIP). Shapes: a (n, d), b (n, d), ids (n,) or (n, g); cosine similarity.
+    Pairs that share an id are not each other's negatives; a pair with id -1 is left out.
+    """
+    check_rows("a", a)
+    check_rows("b", b, like=a)
+    check_temperature(temperature)
+    check_reduction(reduction)
+    check_one_device(a=a, b=b, ids=ids)
+    if ids is not None:
+        check_ids("ids", ids, (len(a),))
+    prepared = prepare("cosine", a, temperature, working_dtype(a, b))
+    keys = prepared.key_rows(b)
+    if ids is None and streamed.is_small(len(a), len(a)):
+        scores, own = prepared.query @ keys.T, torch.arange(len(a), device=a.device)
+        both = cross_entropy(scores, own, reduction=reduction) + cross_entropy(scores.T, own, reduction=reduction)
+        return both / 2
+    mask = Mask(ids, ids, own=(0,))
+    rows, columns = streamed.log_sum_exp_both(prepared.query, keys, mask, prepared.largest)
+    positive = (prepared.query * keys).sum(dim=1)
+    both = streamed.exact_softplus(rows - positive) + streamed.exact_softplus(columns - positive)
+    return reduce(both / 2, reduction, mask.valid)
+
+
+class InfoNCE(Tempered):
+    """`info_nce` as a module."""
+
+    def __init__(
+        self,
+        *,
+        temperature: float = 0.07,
+        similarity: Similarity = "cosine",
+        policy: Policy | None = None,
+        reduction: Reduction = "mean",
+        learnable: bool = False,
+    ) -> None:
+        super().__init__(temperature, learnable=learnable)
+        check_similarity(similarity)
+        check_policy(policy)
+        check_reduction(reduction)
+        self.similarity, self.policy, self.reduction = similarity, policy, reduction
+
+    def forward(
+        self,
+        query: Tensor,
+        positive: Tensor,
+        negatives: Tensor | None = None,
+        query_ids: Tensor | None = None,
+        key_ids: Tensor | None = None,
+    ) -> Tensor:
+        return info_nce(
+            query,
+            positive,
+            negatives,
+            temperature=self.temperature,
+            similarity=self.similarity,
+            query_ids=query_ids,
+            key_ids=key_ids,
+            policy=self.policy,
+            reduction=self.reduction,
+        )
+
+
+class SymmetricInfoNCE(Tempered):
+    """`symmetric_info_nce` as a module."""
+
+    def __init__(self, *, temperature: float = 0.07, reduction: Reduction = "mean", learnable: bool = False) -> None:
+        super().__init__(temperature, learnable=learnable)
+        check_reduction(reduction)
+        self.reduction = reduction
+
+    def forward(self, a: Tensor, b: Tensor, ids: Tensor | None = None) -> Tensor:
+        return symmetric_info_nce(a, b, temperature=self.temperature, ids=ids, reduction=self.reduction)

@@ -1,0 +1,88 @@
+"""The losses of distances and margins, older than the softmax ones: pairs and triplets.
+
+Hadsell et al., 2006 (pairs); Schroff et al., 2015 (triplets).
+"""
+
+import torch
+from torch import Tensor, nn
+
+from likewise.losses.inputs import (
+    Reduction,
+    check_margin,
+    check_one_device,
+    check_reduction,
+    check_rows,
+    check_same,
+    full_precision,
+    reduce,
+    working_dtype,
+)
+from likewise.losses.similarity import unit
+
+
+@full_precision
+def pair_margin(a: Tensor, b: Tensor, same: Tensor, *, margin: float = 1.0, reduction: Reduction = "mean") -> Tensor:
+    """Pull pairs that are the same together, push others apart until `margin`.
+
+    Hadsell et al., 2006: `½ D²` where same, `½ max(0, margin − D)²` where not, D the Euclidean
+    distance of rows as given (subgradient 0 at D = 0). Shapes: a (n, d), b (n, d), same (n,) bool.
+    """
+    check_rows("a", a)
+    check_rows("b", b, like=a)
+    check_same(same, len(a))
+    check_margin(margin)
+    check_reduction(reduction)
+    check_one_device(a=a, b=b, same=same)
+    dtype = working_dtype(a, b)
+    difference = a.to(dtype) - b.to(dtype)
+    pull = difference.square().sum(dim=1)
+    push = (margin - torch.linalg.vector_norm(difference, dim=1)).clamp(min=0).square()
+    return reduce(torch.where(same, pull, push) / 2, reduction)
+
+
+@full_precision
+def triplet(
+    anchor: Tensor, positive: Tensor, negative: Tensor, *, margin: float = 0.2, reduction: Reduction = "mean"
+) -> Tensor:
+    """Keep each negative farther from its anchor than the positive, by `margin`.
+
+    Schroff et al., 2015: `max(0, margin + D²(anchor, positive) − D²(anchor, negative))` on unit
+    rows. Shapes: (n, d) each.
+    """
+    check_rows("anchor", anchor)
+    check_rows("positive", positive, like=anchor)
+    check_rows("negative", negative, like=anchor)
+    check_margin(margin)
+    check_reduction(reduction)
+    check_one_device(anchor=anchor, positive=positive, negative=negative)
+    dtype = working_dtype(anchor, positive, negative)
+    anchor, positive, negative = (unit(rows.to(dtype)) for rows in (anchor, positive, negative))
+    near = (anchor - positive).square().sum(dim=1)
+    far = (anchor - negative).square().sum(dim=1)
+    return reduce((margin + near - far).clamp(min=0), reduction)
+
+
+class PairMargin(nn.Module):
+    """`pair_margin` as a module."""
+
+    def __init__(self, *, margin: float = 1.0, reduction: Reduction = "mean") -> None:
+        super().__init__()
+        check_margin(margin)
+        check_reduction(reduction)
+        self.margin, self.reduction = margin, reduction
+
+    def forward(self, a: Tensor, b: Tensor, same: Tensor) -> Tensor:
+        return pair_margin(a, b, same, margin=self.margin, reduction=self.reduction)
+
+
+class Triplet(nn.Module):
+    """`triplet` as a module."""
+
+    def __init__(self, *, margin: float = 0.2, reduction: Reduction = "mean") -> None:
+        super().__init__()
+        check_margin(margin)
+        check_reduction(reduction)
+        self.margin, self.reduction = margin, reduction
+
+    def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
+        return triplet(anchor, positive, negative, margin=self.margin, reduction=self.reduction)

@@ -1,0 +1,122 @@
+"""Which candidates do not count for which query.
+
+Ids do the masking: a candidate that shares an id with the query, in any column, is never
+its negative, so duplicates in a batch, an item's older keys in a queue, and the query's
+own key all drop out the same way. An id of -1 is nobody's: it matches nothing, and a
+candidate whose columns are all -1 is padding, which is never a candidate.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+NOBODY = -1
+
+
+class Mask:
+    """Hides, in any tile of an (n, k) score matrix, the candidates that do not count.
+
+    `own` are places known without ids: column - row of each query's own key.
+    """
+
+    def __init__(
+        self, query_ids: Tensor | None = None, key_ids: Tensor | None = None, *, own: tuple[int, ...] = ()
+    ) -> None:
+        self.own = own
+        self.valid: Tensor | None = None  # (n,): queries that are no padding themselves
+        self.padding: Tensor | None = None  # (k,), where there is any
+        self.matches: list[Matches | DenseMatches] = []  # one a column of ids
+        if query_ids is None or key_ids is None:
+            return
+        query_ids, key_ids = as_columns(query_ids), as_columns(key_ids)
+        self.valid = (query_ids != NOBODY).any(dim=1)
+        padding = (key_ids == NOBODY).all(dim=1)
+        if padding.device.type != "cpu" or padding.any():
+            self.padding = padding
+        # The query's -1 becomes -2, so that it does not meet the key's.
+        query_ids = query_ids.masked_fill(query_ids == NOBODY, NOBODY - 1)
+        pairs = zip(query_ids.T, key_ids.T, strict=True)
+        self.matches = [find_matches(query.contiguous(), key.contiguous()) for query, key in pairs]
+
+    def hide(self, scores: Tensor, rows: slice, columns: slice) -> None:
+        """Write -inf in place over the tile `scores`, which is [rows, columns] of the whole matrix."""
+        for offset in self.own:
+            diagonal = rows.start + offset - columns.start
+            if -scores.shape[0] < diagonal < scores.shape[1]:
+                scores.diagonal(diagonal).fill_(-torch.inf)
+        if self.padding is not None:
+            scores.masked_fill_(self.padding[columns], -torch.inf)
+        for matches in self.matches:
+            matches.hide(scores, rows, columns)
+
+    def count(self, n: int, k: int, like: Tensor) -> Tensor:
+        """How many candidates are left for each query, (n,) in the dtype and on the device of `like`."""
+        if not self.own and self.valid is None:
+            return torch.full((n,), k, dtype=like.dtype, device=like.device)
+        left = torch.empty(n, dtype=like.dtype, device=like.device)
+        for rows in steps(n, max(1, 2**20 // max(1, k))):
+            scores = torch.zeros(rows.stop - rows.start, k, device=like.device)
+            self.hide(scores, rows, slice(0, k))
+            left[rows] = (scores == 0).sum(dim=1).to(like.dtype)
+        return left
+
+
+@dataclass(frozen=True)
+class Matches:
+    """The places (row, column) of equal ids, in order of columns."""
+
+    row: Tensor  # (m,)
+    column: Tensor  # (m,)
+
+    def hide(self, scores: Tensor, rows: slice, columns: slice) -> None:
+        first, last = torch.searchsorted(self.column, torch.tensor([columns.start, columns.stop])).tolist()
+        if first == last:
+            return
+        row, column = self.row[first:last] - rows.start, self.column[first:last] - columns.start
+        inside = (row >= 0) & (row < len(scores))
+        scores[row[inside], column[inside]] = -torch.inf
+
+
+@dataclass(frozen=True)
+class DenseMatches:
+    """Ids of queries (n,) and keys (k,), compared one tile at a time."""
+
+    query_ids: Tensor
+    key_ids: Tensor
+
+    def hide(self, scores: Tensor, rows: slice, columns: slice) -> None:
+        scores.masked_fill_(self.query_ids[rows, None] == self.key_ids[columns], -torch.inf)
+
+
+def find_matches(query_ids: Tensor, key_ids: Tensor) -> Matches | DenseMatches:
+    """Where ids of (n,) queries equal those of (k,) keys.
+
+    On a CPU comparing a tile of ids costs as much as the product that makes its scores, and few of
+    them match: their places are found once, by sorting. An accelerator would have to be waited for.
+    """
+    if query_ids.device.type != "cpu":
+        return DenseMatches(query_ids, key_ids)
+    present, order = query_ids.sort()
+    first = torch.searchsorted(present, key_ids)
+    keys = (present[first.clamp(max=len(present) - 1)] == key_ids).nonzero().squeeze(1)
+    first = first[keys]
+    count = torch.searchsorted(present, key_ids[keys], right=True) - first
+    before = count.cumsum(dim=0) - count
+    places = int(count.sum())
+    if places > 8 * (len(query_ids) + len(key_ids)):  # more than linear: labels, say
+        return DenseMatches(query_ids, key_ids)
+    place_in_run = torch.arange(places) - before.repeat_interleave(count)
+    return Matches(order[first.repeat_interleave(count) + place_in_run], keys.repeat_interleave(count))
+
+
+def as_columns(ids: Tensor) -> Tensor:
+    """Ids of several items as (n, g): one column where they have one."""
+    return ids.to(torch.int64).reshape(len(ids), -1)
+
+
+def steps(length: int, step: int) -> Iterator[slice]:
+    """Consecutive slices of at most `step` that cover `length`."""
+    for start in range(0, length, step):
+        yield slice(start, min(start + step, length))

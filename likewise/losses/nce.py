@@ -1,0 +1,198 @@
+"""NCE: tell each query's own slot from noise, one yes or no at a time.
+
+Gutmann and Hyvärinen, 2010; for instance discrimination Wu et al., 2018 (InstDisc), with
+their proximal term. A classifier that knows the noise's probability learns the data's.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from likewise.losses import streamed
+from likewise.losses.inputs import (
+    Reduction,
+    check_id_pair,
+    check_items,
+    check_log_partition,
+    check_negatives,
+    check_noise,
+    check_one_device,
+    check_proximal,
+    check_reduction,
+    check_rows,
+    check_temperature,
+    full_precision,
+    reduce,
+    working_dtype,
+)
+from likewise.losses.masks import Mask
+from likewise.losses.similarity import largest_cosine, unit
+from likewise.losses.temperature import Tempered
+
+
+@full_precision
+def nce(
+    query: Tensor,
+    positive: Tensor,
+    negatives: Tensor,
+    *,
+    log_partition: float | Tensor,
+    items: int | None = None,
+    noise_log_prob: float | tuple[Tensor, Tensor] | None = None,
+    temperature: float | Tensor = 0.07,
+    query_ids: Tensor | None = None,
+    key_ids: Tensor | None = None,
+    previous: Tensor | None = None,
+    proximal: float = 0.0,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """`−log h(positive) − Σ_j log(1 − h(negative_j))`, h the probability of not being noise.
+
+    Wu et al., 2018: `h = e^s/Z / (e^s/Z + m · p_noise)`, m the noise samples that share no id with the
+    query. Noise is uniform over `items`, or has `noise_log_prob`: one number, or log-probabilities of
+    the positives (n,) and of the negatives (k,). `log_partition` is log Z and gets no gradient.
+    Shapes: query (n, d), positive (n, d), negatives (k, d); cosine similarity; ids as for `info_nce`.
+    With `previous` (n, d), the queries' slots as they were, `proximal · ‖query − previous‖²` is added,
+    on unit queries.
+    """
+    check_rows("query", query)
+    check_rows("positive", positive, like=query)
+    check_negatives(negatives, query, per_query=False)
+    check_id_pair(query_ids, key_ids, (len(query),), (len(negatives),))
+    check_temperature(temperature)
+    check_log_partition(log_partition)
+    check_noise(items, noise_log_prob, len(query), len(negatives))
+    check_proximal(proximal, previous)
+    check_reduction(reduction)
+    check_one_device(
+        query=query, positive=positive, negatives=negatives, query_ids=query_ids, key_ids=key_ids, previous=previous
+    )
+    dtype = working_dtype(query, positive, negatives)
+    unit_query = unit(query.to(dtype))
+    rows = unit_query / temperature
+    if isinstance(noise_log_prob, tuple):
+        noise_of_positive, noise_of_negatives = (noise.to(rows) for noise in noise_log_prob)
+    else:
+        noise = noise_log_prob if noise_log_prob is not None else -math.log(items or 1)
+        noise_of_positive, noise_of_negatives = rows.new_tensor(noise), rows.new_full((len(negatives),), noise)
+
+    mask = Mask(query_ids, key_ids)
+    count = mask.count(len(query), len(negatives), like=rows)
+    if isinstance(log_partition, Tensor):
+        log_partition = log_partition.detach()
+    threshold = log_partition + count.clamp(min=1).log()  # log(Z · m), (n,)
+    positive_logit = (rows * unit(positive.to(dtype))).sum(dim=1) - threshold - noise_of_positive
+    # What does not depend on both sides is two more coordinates: s − log(Z · m) − log p_noise.
+    queries = torch.cat([rows, -threshold[:, None], -torch.ones_like(threshold)[:, None]], dim=1)
+    noise_column = noise_of_negatives[:, None]
+    keys = torch.cat([unit(negatives.to(dtype)), torch.ones_like(noise_column), noise_column], dim=1)
+    losses = streamed.exact_softplus(-positive_logit) + streamed.softplus_sum(queries, keys, mask)
+    losses = losses.where(count > 0, 0)  # without noise there is nothing to tell apart
+    if previous is not None:
+        losses = losses + proximal * (unit_query - previous.to(dtype)).square().sum(dim=1)
+    return reduce(losses, reduction, mask.valid)
+
+
+@full_precision
+@torch.no_grad()
+def estimate_log_partition(
+    query: Tensor,
+    negatives: Tensor,
+    *,
+    items: int,
+    temperature: float | Tensor = 0.07,
+    query_ids: Tensor | None = None,
+    key_ids: Tensor | None = None,
+) -> Tensor:
+    """log Z of one batch, `Z ≈ (items/m) Σ_j e^{s_j}` averaged over queries; no gradient.
+
+    In logarithms throughout: e^s reaches e^200 at temperature 0.005. Shapes as for `nce`; the
+    result has none, and is NaN where no negative is left.
+    """
+    check_rows("query", query)
+    check_negatives(negatives, query, per_query=False)
+    check_id_pair(query_ids, key_ids, (len(query),), (len(negatives),))
+    check_items(items)
+    check_temperature(temperature)
+    rows = unit(query.to(working_dtype(query, negatives))) / temperature
+    mask = Mask(query_ids, key_ids)
+    log_sums = streamed.log_sum_exp_lookup(
+        rows, negatives, lambda keys: unit(keys.to(rows.dtype)), mask, largest_cosine(temperature)
+    )
+    pairs = mask.count(len(query), len(negatives), like=rows).sum()
+    return math.log(items) + log_sums.logsumexp(dim=0) - pairs.log()
+
+
+class NCE(Tempered):
+    """`nce` as a module that keeps log Z: a running mean of Z over training batches.
+
+    One fixed from the first batch, as first published, is wrong as soon as the encoder moves. It is
+    NaN until the first batch, and part of the module's state.
+    """
+
+    log_partition: Tensor
+
+    def __init__(
+        self,
+        *,
+        items: int,
+        temperature: float = 0.07,
+        proximal: float = 0.0,
+        partition_momentum: float = 0.99,
+        reduction: Reduction = "mean",
+        learnable: bool = False,
+    ) -> None:
+        super().__init__(temperature, learnable=learnable)
+        check_items(items)
+        check_proximal(proximal, None)
+        check_reduction(reduction)
+        if not 0 <= partition_momentum < 1:
+            raise ValueError(f"partition_momentum must be in [0, 1), got {partition_momentum:g}")
+        self.items, self.proximal, self.reduction = items, proximal, reduction
+        self.partition_momentum = partition_momentum
+        self.register_buffer("log_partition", torch.tensor(math.nan))
+
+    def forward(
+        self,
+        query: Tensor,
+        positive: Tensor,
+        negatives: Tensor,
+        query_ids: Tensor | None = None,
+        key_ids: Tensor | None = None,
+        previous: Tensor | None = None,
+    ) -> Tensor:
+        temperature = self.temperature
+        if self.training:
+            self._follow(
+                estimate_log_partition(
+                    query,
+                    negatives,
+                    items=self.items,
+                    temperature=temperature,
+                    query_ids=query_ids,
+                    key_ids=key_ids,
+                )
+            )
+        return nce(
+            query,
+            positive,
+            negatives,
+            # Before the first batch: what orthogonal rows would give.
+            log_partition=self.log_partition.nan_to_num(nan=math.log(self.items)),
+            items=self.items,
+            temperature=temperature,
+            query_ids=query_ids,
+            key_ids=key_ids,
+            previous=previous,
+            proximal=self.proximal if previous is not None else 0.0,
+            reduction=self.reduction,
+        )
+
+    def _follow(self, estimate: Tensor) -> None:
+        """Move the running mean of Z towards one batch's; a batch without negatives has none."""
+        estimate = estimate.to(self.log_partition)
+        kept = self.log_partition + (math.log(self.partition_momentum) if self.partition_momentum else -math.inf)
+        moved = torch.logaddexp(kept, estimate + math.log1p(-self.partition_momentum))
+        moved = torch.where(self.log_partition.isnan(), estimate, moved)
+        self.log_partition.copy_(torch.where(estimate.isnan(), self.log_partition, moved))

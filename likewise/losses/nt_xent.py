@@ -1,0 +1,84 @@
+"""NT-Xent: two views of each item, every view looked up among all others.
+
+Sohn, 2016; named and made popular by SimCLR (Chen et al., 2020).
+"""
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from likewise.losses import streamed
+from likewise.losses.inputs import (
+    Reduction,
+    check_ids,
+    check_one_device,
+    check_reduction,
+    check_rows,
+    check_temperature,
+    full_precision,
+    working_dtype,
+)
+from likewise.losses.masks import Mask
+from likewise.losses.negatives import NegativesWithin
+from likewise.losses.policies import Policy, check_policy, lookup_loss
+from likewise.losses.similarity import largest_cosine, unit
+from likewise.losses.temperature import Tempered
+
+
+@full_precision
+def nt_xent(
+    a: Tensor,
+    b: Tensor,
+    *,
+    temperature: float | Tensor = 0.1,
+    ids: Tensor | None = None,
+    policy: Policy | None = None,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """InfoNCE over 2n rows: each row's negatives are the 2n - 2 that are neither itself nor its partner.
+
+    Chen et al., 2020. Shapes: a (n, d), b (n, d), row i of one the partner of row i of the other;
+    ids (n,) or (n, g); cosine similarity. Items that share an id are not each other's negatives; an
+    item with id -1 is left out. With reduction "none": (2n,), first the rows of `a`, then of `b`.
+    """
+    check_rows("a", a)
+    check_rows("b", b, like=a)
+    check_temperature(temperature)
+    check_reduction(reduction)
+    check_policy(policy)
+    check_one_device(a=a, b=b, ids=ids)
+    n = len(a)
+    # Both sides carry the root of the temperature: the scores are then symmetric, rows @ rows.T.
+    rows = unit(torch.cat([a, b]).to(working_dtype(a, b))) / temperature**0.5
+    if ids is None and policy is None and streamed.is_small(2 * n, 2 * n):
+        scores = (rows @ rows.T).fill_diagonal_(-torch.inf)
+        partner = torch.arange(2 * n, device=a.device).roll(n)
+        return cross_entropy(scores, partner, reduction=reduction)
+    if ids is not None:
+        check_ids("ids", ids, (n,))
+        ids = torch.cat([ids, ids])
+    negatives = NegativesWithin(
+        rows, Mask(ids, ids, own=(0, n, -n)), largest_cosine(temperature), lowest=-1 / temperature
+    )
+    positive = (rows[:n] * rows[n:]).sum(dim=1)
+    return lookup_loss(torch.cat([positive, positive]), negatives, policy, reduction)
+
+
+class NTXent(Tempered):
+    """`nt_xent` as a module."""
+
+    def __init__(
+        self,
+        *,
+        temperature: float = 0.1,
+        policy: Policy | None = None,
+        reduction: Reduction = "mean",
+        learnable: bool = False,
+    ) -> None:
+        super().__init__(temperature, learnable=learnable)
+        check_policy(policy)
+        check_reduction(reduction)
+        self.policy, self.reduction = policy, reduction
+
+    def forward(self, a: Tensor, b: Tensor, ids: Tensor | None = None) -> Tensor:
+        return nt_xent(a, b, temperature=self.temperature, ids=ids, policy=self.policy, reduction=self.reduction)

@@ -1,0 +1,71 @@
+"""The three similarities, each as an inner product of prepared rows.
+
+`score(query, key) = ⟨prepared query, prepared key⟩`, the temperature included on the query's
+side. So everything behind a loss is one product, whatever the similarity, and the gradient
+for the temperature comes out of the (n, d) query rows at no cost.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+Similarity = Literal["cosine", "dot", "euclidean"]
+SIMILARITIES = ("cosine", "dot", "euclidean")
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Queries ready for a product with `key_rows(keys)`, and what is known of the scores."""
+
+    query: Tensor  # (n, d), or (n, d + 2) for euclidean
+    key_rows: Callable[[Tensor], Tensor]  # (..., d) -> (..., d) or (..., d + 2)
+    largest: float | None = None  # no score is farther from 0, where the host knows
+    lowest: float | Tensor | None = None  # no score is lower, where there is such a one
+
+
+def prepare(similarity: str, query: Tensor, temperature: float | Tensor, dtype: torch.dtype) -> Prepared:
+    """Queries (n, d) divided by the temperature, in `dtype`, and what their keys must go through."""
+    check_similarity(similarity)
+    query = query.to(dtype)
+    if similarity == "cosine":
+        return Prepared(
+            unit(query) / temperature,
+            lambda key: unit(key.to(dtype)),
+            largest=largest_cosine(temperature),
+            lowest=-1 / temperature,
+        )
+    if similarity == "dot":
+        return Prepared(query / temperature, lambda key: key.to(dtype))
+    # -|a - b|² = 2ab - |a|² - |b|²; measured from the mean, fewer digits cancel than from the origin.
+    centre = query.detach().mean(dim=0)
+    query = query - centre
+    square = query.square().sum(dim=1, keepdim=True)
+    query = torch.cat([2 * query, -square, -torch.ones_like(square)], dim=1) / temperature
+
+    def key_rows(key: Tensor) -> Tensor:
+        key = key.to(dtype) - centre
+        square = key.square().sum(dim=-1, keepdim=True)
+        return torch.cat([key, torch.ones_like(square), square], dim=-1)
+
+    return Prepared(query, key_rows)
+
+
+def check_similarity(similarity: str) -> None:
+    if similarity not in SIMILARITIES:
+        raise ValueError(f"similarity must be one of {', '.join(SIMILARITIES)}; got {similarity!r}")
+
+
+def unit(rows: Tensor) -> Tensor:
+    """Rows of length one. A zero row stays zero: it is orthogonal to everything, and its gradient is finite."""
+    length = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
+    return rows * length.masked_fill(length == 0, 1).reciprocal()
+
+
+def largest_cosine(temperature: float | Tensor) -> float | None:
+    """1 / temperature, where the host knows it."""
+    if isinstance(temperature, Tensor) and temperature.device.type != "cpu":
+        return None
+    return 1 / (temperature.item() if isinstance(temperature, Tensor) else temperature)

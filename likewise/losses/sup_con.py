@@ -1,0 +1,65 @@
+"""SupCon: all items of one label are each other's positives.
+
+Khosla et al., 2020, the form they call L_out: the mean over positives stands outside the logarithm.
+"""
+
+from torch import Tensor
+
+from likewise.losses import streamed
+from likewise.losses.inputs import (
+    Reduction,
+    check_labels,
+    check_one_device,
+    check_reduction,
+    check_rows,
+    check_temperature,
+    full_precision,
+    reduce,
+    working_dtype,
+)
+from likewise.losses.masks import NOBODY, Mask
+from likewise.losses.similarity import largest_cosine, unit
+from likewise.losses.temperature import Tempered
+
+
+@full_precision
+def sup_con(
+    features: Tensor,
+    labels: Tensor,
+    *,
+    temperature: float | Tensor = 0.1,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Cross-entropy of finding an anchor's positives, averaged over them, among all other rows.
+
+    Khosla et al., 2020. Shapes: features (n, d), labels (n,); two views of an item are two rows with
+    one label; cosine similarity. Label -1 means none: such a row is a negative of all others. An anchor
+    without a positive counts 0 and is left out of the mean.
+    """
+    check_rows("features", features)
+    check_labels(labels, len(features))
+    check_temperature(temperature)
+    check_reduction(reduction)
+    check_one_device(features=features, labels=labels)
+    rows = unit(features.to(working_dtype(features))) / temperature**0.5
+    log_sum = streamed.log_sum_exp_within(rows, Mask(own=(0,)), largest_cosine(temperature))
+    # The mean score of the positives is the score of their mean, which needs no (n, n) matrix.
+    _, label, count = labels.unique(return_inverse=True, return_counts=True)
+    positives = (count[label] - 1).to(rows.dtype)
+    total = rows.new_zeros(len(count), rows.shape[1]).index_add(0, label, rows)
+    mean = (total[label] - rows) / positives.clamp(min=1)[:, None]
+    has_positive = (positives > 0) & (labels != NOBODY)
+    losses = log_sum.where(has_positive, 0) - (rows * mean).sum(dim=1)
+    return reduce(losses, reduction, has_positive)
+
+
+class SupCon(Tempered):
+    """`sup_con` as a module."""
+
+    def __init__(self, *, temperature: float = 0.1, reduction: Reduction = "mean", learnable: bool = False) -> None:
+        super().__init__(temperature, learnable=learnable)
+        check_reduction(reduction)
+        self.reduction = reduction
+
+    def forward(self, features: Tensor, labels: Tensor) -> Tensor:
+        return sup_con(features, labels, temperature=self.temperature, reduction=self.reduction)

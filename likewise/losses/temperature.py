@@ -1,0 +1,41 @@
+"""A temperature that a module owns: a number, or a parameter that is learned."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from likewise.losses.inputs import check_temperature
+
+
+class Tempered(nn.Module):
+    """The part that all modules with a temperature share.
+
+    A learnable temperature is kept as its logarithm, so that it stays positive, and is held at or
+    above `min_temperature` after each step: before anything reads it, what the optimizer left below
+    is moved back. CLIP's limit of 100 on the logit scale is a minimum of 0.01.
+    """
+
+    def __init__(self, temperature: float, *, learnable: bool, min_temperature: float = 0.01) -> None:
+        super().__init__()
+        check_temperature(temperature)
+        if learnable and temperature < min_temperature:
+            raise ValueError(f"a learnable temperature must start at {min_temperature:g} or above, got {temperature:g}")
+        self.min_temperature = min_temperature
+        self.fixed_temperature = None if learnable else temperature
+        self.log_temperature = nn.Parameter(torch.tensor(math.log(temperature))) if learnable else None
+
+    @property
+    def temperature(self) -> float | Tensor:
+        """The number, or the learned one as a tensor with gradient."""
+        if self.log_temperature is None:
+            assert self.fixed_temperature is not None
+            return self.fixed_temperature
+        with torch.no_grad():
+            self.log_temperature.clamp_(min=math.log(self.min_temperature))
+        return self.log_temperature.exp()
+
+    def extra_repr(self) -> str:
+        if self.log_temperature is None:
+            return f"temperature={self.fixed_temperature}"
+        return f"temperature={self.log_temperature.exp().item():g}, learnable=True"
