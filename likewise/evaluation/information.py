@@ -31,21 +31,22 @@ def mutual_information(joint: ArrayLike, base: float = 2) -> float:
 
     `joint` is a table of probabilities, one row per x, one column per y; `base` 2 gives bits.
     """
-    table = _distribution(joint)
-    independent = table.sum(axis=1, keepdims=True) * table.sum(axis=0, keepdims=True)
-    seen = table > 0
-    return float((table[seen] * np.log(table[seen] / independent[seen])).sum() / _log_base(base))
+    table = _table(joint)
+    x, y = np.nonzero(table)
+    p = table[x, y]
+    log_ratio = np.log(p) - np.log(table.sum(axis=1)[x]) - np.log(table.sum(axis=0)[y])
+    return float((p * log_ratio).sum() / _log_base(base))
 
 
 def mutual_information_by_entropies(joint: ArrayLike, base: float = 2) -> float:
     """The same as what two descriptions share, `H(X) + H(Y) − H(X, Y)`."""
-    table = _distribution(joint)
+    table = _table(joint)
     return entropy(table.sum(axis=1), base) + entropy(table.sum(axis=0), base) - entropy(table, base)
 
 
 def mutual_information_by_conditioning(joint: ArrayLike, base: float = 2) -> float:
     """The same as what knowing Y takes off the uncertainty about X, `H(X) − H(X | Y)`."""
-    table = _distribution(joint)
+    table = _table(joint)
     return entropy(table.sum(axis=1), base) - conditional_entropy(table, base)
 
 
@@ -57,9 +58,16 @@ def entropy(probabilities: ArrayLike, base: float = 2) -> float:
 
 def conditional_entropy(joint: ArrayLike, base: float = 2) -> float:
     """`H(X | Y)`: the entropy of each column's x, averaged over the columns y."""
-    table = _distribution(joint)
+    table = _table(joint)
     columns = table.sum(axis=0)
     return sum(float(p) * entropy(column / p, base) for p, column in zip(columns, table.T, strict=True) if p > 0)
+
+
+def _table(joint: ArrayLike) -> NDArray[np.float64]:
+    table = _distribution(joint)
+    if table.ndim != 2:
+        raise ValueError(f"joint must be a table of two axes, got shape {table.shape}")
+    return table
 
 
 def _distribution(probabilities: ArrayLike) -> NDArray[np.float64]:

@@ -51,14 +51,14 @@ def info_nce(
     `positive`, and are (k,), (k, g), (n, k) or (n, k, g). A negative that shares an id with the
     query does not count, nor does one with id -1; a query with id -1 is left out.
     """
-    check_rows("query", query)
-    check_rows("positive", positive, like=query)
+    check_rows(query=query, positive=positive)
     check_temperature(temperature)
     check_reduction(reduction)
     check_one_device(query=query, positive=positive, negatives=negatives, query_ids=query_ids, key_ids=key_ids)
     if negatives is not None:
         check_negatives(negatives, query)
-    check_policy(policy)
+    check_similarity(similarity)
+    check_policy(policy, similarity)
     dtype = working_dtype(query, positive, query if negatives is None else negatives)
     prepared = prepare(similarity, query, temperature, dtype)
     keys = prepared.key_rows(positive)
@@ -101,8 +101,7 @@ def symmetric_info_nce(
     Radford et al., 2021 (CLIP). Shapes: a (n, d), b (n, d), ids (n,) or (n, g); cosine similarity.
     Pairs that share an id are not each other's negatives; a pair with id -1 is left out.
     """
-    check_rows("a", a)
-    check_rows("b", b, like=a)
+    check_rows(a=a, b=b)
     check_temperature(temperature)
     check_reduction(reduction)
     check_one_device(a=a, b=b, ids=ids)
@@ -135,7 +134,7 @@ class InfoNCE(Tempered):
     ) -> None:
         super().__init__(temperature, learnable=learnable)
         check_similarity(similarity)
-        check_policy(policy)
+        check_policy(policy, similarity)
         check_reduction(reduction)
         self.similarity, self.policy, self.reduction = similarity, policy, reduction
 

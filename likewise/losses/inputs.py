@@ -18,13 +18,15 @@ Arguments = ParamSpec("Arguments")
 REDUCTIONS = ("mean", "sum", "none")
 
 
-def check_rows(name: str, rows: Tensor, like: Tensor | None = None) -> None:
-    """Expect floating-point (n, d) with n, d ≥ 1, and the shape of `like` where it is given."""
-    check_floating(name, rows)
-    if rows.ndim != 2 or 0 in rows.shape:
-        raise ValueError(f"{name} must be of shape (n, d) with n, d >= 1, got {_shape(rows)}")
-    if like is not None and rows.shape != like.shape:
-        raise ValueError(f"{name} must be of shape {_shape(like)} like its partner, got {_shape(rows)}")
+def check_rows(**rows: Tensor) -> None:
+    """Expect floating-point (n, d) with n, d >= 1, all of the shape of the first."""
+    first = next(iter(rows))
+    for name, tensor in rows.items():
+        check_floating(name, tensor)
+        if tensor.ndim != 2 or 0 in tensor.shape:
+            raise ValueError(f"{name} must be of shape (n, d) with n, d >= 1, got {_shape(tensor)}")
+        if tensor.shape != rows[first].shape:
+            raise ValueError(f"{name} must be of shape {_shape(rows[first])} like {first}, got {_shape(tensor)}")
 
 
 def check_negatives(negatives: Tensor, query: Tensor, *, per_query: bool = True) -> None:
@@ -107,7 +109,7 @@ def check_noise(items: int | None, noise_log_prob: float | tuple[Tensor, Tensor]
         check_number("noise_log_prob", noise_log_prob)
 
 
-def check_proximal(proximal: float, previous: Tensor | None) -> None:
+def check_proximal(proximal: float) -> None:
     check_number("proximal", proximal)
     if not 0 <= proximal < math.inf:
         raise ValueError(f"proximal must be finite and not negative, got {proximal:g}")

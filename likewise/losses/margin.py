@@ -27,8 +27,7 @@ def pair_margin(a: Tensor, b: Tensor, same: Tensor, *, margin: float = 1.0, redu
     Hadsell et al., 2006: `½ D²` where same, `½ max(0, margin − D)²` where not, D the Euclidean
     distance of rows as given (subgradient 0 at D = 0). Shapes: a (n, d), b (n, d), same (n,) bool.
     """
-    check_rows("a", a)
-    check_rows("b", b, like=a)
+    check_rows(a=a, b=b)
     check_same(same, len(a))
     check_margin(margin)
     check_reduction(reduction)
@@ -49,9 +48,7 @@ def triplet(
     Schroff et al., 2015: `max(0, margin + D²(anchor, positive) − D²(anchor, negative))` on unit
     rows. Shapes: (n, d) each.
     """
-    check_rows("anchor", anchor)
-    check_rows("positive", positive, like=anchor)
-    check_rows("negative", negative, like=anchor)
+    check_rows(anchor=anchor, positive=positive, negative=negative)
     check_margin(margin)
     check_reduction(reduction)
     check_one_device(anchor=anchor, positive=positive, negative=negative)

@@ -26,15 +26,15 @@ class Mask:
     ) -> None:
         self.own = own
         self.valid: Tensor | None = None  # (n,): queries that are no padding themselves
-        self.padding: Tensor | None = None  # (k,), where there is any
+        self.padding: tuple[Tensor, Tensor] | None = None  # (n, 1) and (k,), where there is any
         self.matches: list[Matches | DenseMatches] = []  # one a column of ids
         if query_ids is None or key_ids is None:
             return
         query_ids, key_ids = as_columns(query_ids), as_columns(key_ids)
         self.valid = (query_ids != NOBODY).any(dim=1)
         padding = (key_ids == NOBODY).all(dim=1)
-        if padding.device.type != "cpu" or padding.any():
-            self.padding = padding
+        if padding.device.type != "cpu" or padding.any() or not self.valid.all():
+            self.padding = ~self.valid[:, None], padding
         # The query's -1 becomes -2, so that it does not meet the key's.
         query_ids = query_ids.masked_fill(query_ids == NOBODY, NOBODY - 1)
         pairs = zip(query_ids.T, key_ids.T, strict=True)
@@ -47,7 +47,8 @@ class Mask:
             if -scores.shape[0] < diagonal < scores.shape[1]:
                 scores.diagonal(diagonal).fill_(-torch.inf)
         if self.padding is not None:
-            scores.masked_fill_(self.padding[columns], -torch.inf)
+            queries, keys = self.padding
+            scores.masked_fill_(queries[rows] | keys[columns], -torch.inf)
         for matches in self.matches:
             matches.hide(scores, rows, columns)
 
@@ -111,9 +112,9 @@ def find_matches(query_ids: Tensor, key_ids: Tensor) -> Matches | DenseMatches:
     return Matches(order[first.repeat_interleave(count) + place_in_run], keys.repeat_interleave(count))
 
 
-def as_columns(ids: Tensor) -> Tensor:
-    """Ids of several items as (n, g): one column where they have one."""
-    return ids.to(torch.int64).reshape(len(ids), -1)
+def as_columns(ids: Tensor, axes: int = 1) -> Tensor:
+    """Ids of `axes` axes with one more for their g columns: one column where there is none yet."""
+    return ids[..., None] if ids.ndim == axes else ids
 
 
 def steps(length: int, step: int) -> Iterator[slice]:

@@ -56,14 +56,17 @@ def nce(
     With `previous` (n, d), the queries' slots as they were, `proximal · ‖query − previous‖²` is added,
     on unit queries.
     """
-    check_rows("query", query)
-    check_rows("positive", positive, like=query)
+    check_rows(query=query, positive=positive)
     check_negatives(negatives, query, per_query=False)
     check_id_pair(query_ids, key_ids, (len(query),), (len(negatives),))
     check_temperature(temperature)
     check_log_partition(log_partition)
     check_noise(items, noise_log_prob, len(query), len(negatives))
-    check_proximal(proximal, previous)
+    check_proximal(proximal)
+    if previous is not None:
+        check_rows(query=query, previous=previous)
+    elif proximal:
+        raise ValueError("proximal needs previous, the queries' slots as they were, got None")
     check_reduction(reduction)
     check_one_device(
         query=query, positive=positive, negatives=negatives, query_ids=query_ids, key_ids=key_ids, previous=previous
@@ -110,7 +113,7 @@ def estimate_log_partition(
     In logarithms throughout: e^s reaches e^200 at temperature 0.005. Shapes as for `nce`; the
     result has none, and is NaN where no negative is left.
     """
-    check_rows("query", query)
+    check_rows(query=query)
     check_negatives(negatives, query, per_query=False)
     check_id_pair(query_ids, key_ids, (len(query),), (len(negatives),))
     check_items(items)
@@ -145,7 +148,7 @@ class NCE(Tempered):
     ) -> None:
         super().__init__(temperature, learnable=learnable)
         check_items(items)
-        check_proximal(proximal, None)
+        check_proximal(proximal)
         check_reduction(reduction)
         if not 0 <= partition_momentum < 1:
             raise ValueError(f"partition_momentum must be in [0, 1), got {partition_momentum:g}")
@@ -185,7 +188,7 @@ class NCE(Tempered):
             query_ids=query_ids,
             key_ids=key_ids,
             previous=previous,
-            proximal=self.proximal if previous is not None else 0.0,
+            proximal=self.proximal,
             reduction=self.reduction,
         )
 

@@ -89,7 +89,7 @@ class NegativesPerQuery:
         scores = torch.einsum("nd,nkd->nk", prepared.query, prepared.key_rows(keys))
         self.hidden = torch.zeros_like(scores, dtype=torch.bool)
         if query_ids is not None and key_ids is not None:
-            query_ids, key_ids = as_columns(query_ids), key_ids.reshape(*scores.shape, -1)
+            query_ids, key_ids = as_columns(query_ids), as_columns(key_ids, axes=2)
             nobody = key_ids == NOBODY
             self.hidden = ((query_ids[:, None] == key_ids) & ~nobody).any(dim=2) | nobody.all(dim=2)
             self.valid = (query_ids != NOBODY).any(dim=1)

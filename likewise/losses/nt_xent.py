@@ -41,8 +41,7 @@ def nt_xent(
     ids (n,) or (n, g); cosine similarity. Items that share an id are not each other's negatives; an
     item with id -1 is left out. With reduction "none": (2n,), first the rows of `a`, then of `b`.
     """
-    check_rows("a", a)
-    check_rows("b", b, like=a)
+    check_rows(a=a, b=b)
     check_temperature(temperature)
     check_reduction(reduction)
     check_policy(policy)

@@ -20,13 +20,21 @@ from likewise.losses.streamed import exact_softplus
 class Policy(Protocol):
     """Hardest, Debiased or HardWeighted."""
 
+    @property
+    def needs_lowest(self) -> bool:
+        """Whether it must know the lowest score there can be."""
+
     def log_mass(self, negatives: Negatives, positive: Tensor) -> Tensor:
         """The logarithm of the negatives' mass, (n,), given the scores of the positives, (n,)."""
 
 
-def check_policy(policy: Policy | None) -> None:
-    if policy is not None and (isinstance(policy, type) or not hasattr(policy, "log_mass")):
+def check_policy(policy: Policy | None, similarity: str = "cosine") -> None:
+    if policy is None:
+        return
+    if isinstance(policy, type) or not hasattr(policy, "log_mass"):
         raise ValueError(f"policy must be Hardest(k), Debiased(prior), HardWeighted(beta) or None, got {policy!r}")
+    if policy.needs_lowest and similarity != "cosine":
+        raise ValueError(f"{policy!r} needs similarity 'cosine', the only one with a lowest score; got {similarity!r}")
 
 
 def lookup_loss(positive: Tensor, negatives: Negatives, policy: Policy | None, reduction: Reduction) -> Tensor:
@@ -40,6 +48,7 @@ class Hardest:
     """Only the k most similar negatives count."""
 
     k: int
+    needs_lowest = False
 
     def __post_init__(self) -> None:
         if isinstance(self.k, bool) or not isinstance(self.k, int) or self.k < 1:
@@ -58,14 +67,14 @@ class Debiased:
     """
 
     prior: float
+    needs_lowest = True
 
     def __post_init__(self) -> None:
         _check_prior("Debiased", self.prior)
 
     def log_mass(self, negatives: Negatives, positive: Tensor) -> Tensor:
-        lowest = _lowest("Debiased", negatives)
         count = negatives.log_count()
-        return count + _without_positives(negatives.log_sum() - count, positive, self.prior, lowest)
+        return count + _without_positives(negatives.log_sum() - count, positive, self.prior, negatives.lowest)
 
 
 @dataclass(frozen=True)
@@ -85,17 +94,20 @@ class HardWeighted:
             raise ValueError(f"HardWeighted needs beta >= 0, got {self.beta:g}")
         _check_prior("HardWeighted", self.prior)
 
+    @property
+    def needs_lowest(self) -> bool:
+        return self.prior > 0
+
     def log_mass(self, negatives: Negatives, positive: Tensor) -> Tensor:
-        lowest = _lowest("HardWeighted with a prior", negatives) if self.prior else None
         above, below = negatives.log_sum(1 + self.beta), negatives.log_sum(self.beta)
         # Without negatives both are -inf, and so must their difference be.
         log_mean = torch.where(below == -torch.inf, below, above - below)
-        if lowest is not None:
-            log_mean = _without_positives(log_mean, positive, self.prior, lowest)
+        if self.prior:
+            log_mean = _without_positives(log_mean, positive, self.prior, negatives.lowest)
         return negatives.log_count() + log_mean
 
 
-def _without_positives(log_mean: Tensor, positive: Tensor, prior: float, lowest: float | Tensor) -> Tensor:
+def _without_positives(log_mean: Tensor, positive: Tensor, prior: float, lowest: float | Tensor | None) -> Tensor:
     """log max((e^log_mean − prior · e^positive) / (1 − prior), e^lowest), without leaving log space."""
     share = (math.log(prior) if prior else -math.inf) + positive - log_mean  # log of the positives' share in the mean
     all_of_it = ~(share.detach().exp() < 1)  # also where there are no negatives: share is then inf or NaN
@@ -108,9 +120,3 @@ def _check_prior(name: str, prior: float) -> None:
     check_number(f"{name}'s prior", prior)
     if not 0 <= prior < 1:
         raise ValueError(f"{name} needs a prior in [0, 1), got {prior:g}")
-
-
-def _lowest(name: str, negatives: Negatives) -> float | Tensor:
-    if negatives.lowest is None:
-        raise ValueError(f"{name} needs similarity 'cosine', the only one with a lowest score, got another")
-    return negatives.lowest

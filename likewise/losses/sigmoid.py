@@ -40,8 +40,7 @@ def sigmoid(
     share an id are not each other's negatives; a pair with id -1 is left out. With reduction "none":
     (n,), the sum over j of each row.
     """
-    check_rows("a", a)
-    check_rows("b", b, like=a)
+    check_rows(a=a, b=b)
     check_temperature(temperature)
     check_bias(bias)
     check_reduction(reduction)

@@ -28,7 +28,6 @@ class Prepared:
 
 def prepare(similarity: str, query: Tensor, temperature: float | Tensor, dtype: torch.dtype) -> Prepared:
     """Queries (n, d) divided by the temperature, in `dtype`, and what their keys must go through."""
-    check_similarity(similarity)
     query = query.to(dtype)
     if similarity == "cosine":
         return Prepared(
@@ -60,7 +59,7 @@ def check_similarity(similarity: str) -> None:
 
 def unit(rows: Tensor) -> Tensor:
     """Rows of length one. A zero row stays zero: it is orthogonal to everything, and its gradient is finite."""
-    length = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
+    length: Tensor = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
     return rows * length.masked_fill(length == 0, 1).reciprocal()
 
 

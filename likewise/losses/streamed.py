@@ -18,6 +18,7 @@ similarity and bias are ordinary autograd outside. The tiling follows online sof
 al., 2022).
 """
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -95,15 +96,31 @@ def _is_safe(largest: float | None) -> bool:
     return largest is not None and largest <= SAFE_SCORE
 
 
-def _tile_area(device: torch.device) -> int:
-    """Scores in a tile: about what the second-level caches hold, or what keeps an accelerator busy."""
-    return min(2**20 * torch.get_num_threads(), 2**24) if device.type == "cpu" else 2**24
+def _side(device: torch.device) -> int:
+    """Side of a square tile: about what the second-level caches hold, or what keeps an accelerator busy."""
+    area = min(2**19 * torch.get_num_threads(), 2**23) if device.type == "cpu" else 2**23
+    return int(area**0.5) // 64 * 64
 
 
 def _tile_shape(n: int, k: int, device: torch.device) -> tuple[int, int]:
-    area = _tile_area(device)
-    height = min(n, int(area**0.5) // 64 * 64)
-    return height, max(1, min(k, area // height))
+    """Rows and columns of a tile twice as wide as high, wider where there are few rows."""
+    side = _side(device)
+    height = min(n, side)
+    return height, max(1, min(k, 2 * side * side // height))
+
+
+class _Scratch:
+    """Memory that tiles of different shapes take turns in: fresh memory would cost as much as a pass over it."""
+
+    def __init__(self, like: Tensor) -> None:
+        self.memory = like.new_empty(0)
+
+    def shaped(self, *shape: int) -> Tensor:
+        """An uninitialised tensor of this shape, valid until the next call."""
+        size = math.prod(shape)
+        if self.memory.numel() < size:
+            self.memory = self.memory.new_empty(size)
+        return self.memory[:size].view(shape)
 
 
 def _slabs(rows: Tensor) -> int:
@@ -114,30 +131,28 @@ def _slabs(rows: Tensor) -> int:
 def _tiles(query: Tensor, keys: Tensor, mask: Mask) -> Iterator[tuple[slice, slice, Tensor, Tensor]]:
     """Each tile of query @ keys.T: its rows, its columns, its keys and its masked scores.
 
-    All tiles share one buffer: a tile is gone once the next one is asked for.
+    All tiles share their memory: one is gone once the next is asked for.
     """
     height, width = _tile_shape(len(query), len(keys), query.device)
-    buffer = query.new_empty(height * width)
+    scratch = _Scratch(query)
     for columns in steps(len(keys), width):
         chunk = keys[columns]
         for rows in steps(len(query), height):
-            yield rows, columns, chunk, _scores(buffer, query[rows], chunk, mask, rows, columns)
+            yield rows, columns, chunk, _scores(scratch, query[rows], chunk, mask, rows, columns)
 
 
 def _tiles_above_diagonal(rows: Tensor, mask: Mask) -> Iterator[tuple[slice, slice, Tensor, Tensor]]:
     """The tiles of rows @ rows.T on and above the diagonal, as `_tiles` gives them."""
-    # Half the area: tiles on the diagonal are made whole, and smaller ones waste less there.
-    height = min(len(rows), int((_tile_area(rows.device) / 2) ** 0.5) // 64 * 64)
-    buffer = rows.new_empty(height * height)
+    height = min(len(rows), _side(rows.device))
+    scratch = _Scratch(rows)
     for columns in steps(len(rows), height):
         for above in steps(columns.stop, height):
-            scores = _scores(buffer, rows[above], rows[columns], mask, above, columns)
+            scores = _scores(scratch, rows[above], rows[columns], mask, above, columns)
             yield above, columns, rows[columns], scores
 
 
-def _scores(buffer: Tensor, query: Tensor, keys: Tensor, mask: Mask, rows: slice, columns: slice) -> Tensor:
-    scores = buffer[: len(query) * len(keys)].view(len(query), len(keys))
-    torch.mm(query, keys.T, out=scores)
+def _scores(scratch: _Scratch, query: Tensor, keys: Tensor, mask: Mask, rows: slice, columns: slice) -> Tensor:
+    scores = torch.mm(query, keys.T, out=scratch.shaped(len(query), len(keys)))
     mask.hide(scores, rows, columns)
     return scores
 
@@ -151,7 +166,7 @@ def _add_product(total: Tensor, weights: Tensor, rows: Tensor) -> None:
     slabs = _slabs(total)
     if slabs > 1 and len(total) % slabs == 0:
         several = rows.expand(slabs, *rows.shape)
-        total.unflatten(0, (slabs, -1)).baddbmm_(weights.unflatten(0, (slabs, -1)), several)
+        total.view(slabs, -1, total.shape[1]).baddbmm_(weights.view(slabs, -1, weights.shape[1]), several)
     else:
         total.addmm_(weights, rows)
 
@@ -216,14 +231,17 @@ class _Pull:
         self.sides = [(_finite(lse), grad) for lse, grad in ([row] if column is None else [row, column])]
         # e^{s − lse} = e^s e^{−lse}: where e^s is safe, the second factor joins the gradient.
         self.factors = [(-lse).exp() * grad for lse, grad in self.sides] if safe else []
+        self.scratch = _Scratch(row[0])
 
     def __call__(self, scores: Tensor, rows: slice, columns: slice) -> Tensor:
+        spare = self.scratch.shaped(*scores.shape)
         if self.safe:
-            weights = scores.exp_()
-            by_row = self.factors[0][rows, None]
-            return weights.mul_(by_row if len(self.factors) == 1 else by_row + self.factors[1][columns])
+            factor = self.factors[0][rows, None]
+            if len(self.factors) == 2:
+                factor = torch.add(factor, self.factors[1][columns], out=spare)
+            return scores.exp_().mul_(factor)
         lse, grad = self.sides[0]
-        weights = (scores - lse[rows, None]).exp_().mul_(grad[rows, None])
+        weights = torch.sub(scores, lse[rows, None], out=spare).exp_().mul_(grad[rows, None])
         if len(self.sides) == 2:
             lse, grad = self.sides[1]
             weights += scores.sub_(lse[columns]).exp_().mul_(grad[columns])
@@ -336,16 +354,13 @@ class _LookupBlock:
         self.query, self.slabs = query, slabs
         self.sums = _RunningLogSumExp(slabs * len(query), query, safe)
         self.total_read = query.new_zeros(slabs, *query.shape)
-        self.buffer = query.new_empty(0)
+        self.scratch = _Scratch(query)
 
     def add(self, keys: Tensor, mask: Mask, rows: slice, columns: slice, reads: bool) -> None:
         slabs = self.slabs if len(keys) % self.slabs == 0 else 1
         keys = keys.view(slabs, -1, keys.shape[1])
         r, c = len(self.query), keys.shape[1]
-        if self.buffer.numel() < slabs * r * c:
-            self.buffer = self.query.new_empty(slabs * r * c)
-        scores = self.buffer[: slabs * r * c].view(slabs, r, c)
-        torch.bmm(self.query.expand(slabs, -1, -1), keys.mT, out=scores)
+        scores = torch.bmm(self.query.expand(slabs, -1, -1), keys.mT, out=self.scratch.shaped(slabs, r, c))
         for slab in range(slabs):
             start = columns.start + slab * c
             mask.hide(scores[slab], rows, slice(start, start + c))

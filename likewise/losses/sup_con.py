@@ -36,7 +36,7 @@ def sup_con(
     one label; cosine similarity. Label -1 means none: such a row is a negative of all others. An anchor
     without a positive counts 0 and is left out of the mean.
     """
-    check_rows("features", features)
+    check_rows(features=features)
     check_labels(labels, len(features))
     check_temperature(temperature)
     check_reduction(reduction)
@@ -44,7 +44,7 @@ def sup_con(
     rows = unit(features.to(working_dtype(features))) / temperature**0.5
     log_sum = streamed.log_sum_exp_within(rows, Mask(own=(0,)), largest_cosine(temperature))
     # The mean score of the positives is the score of their mean, which needs no (n, n) matrix.
-    _, label, count = labels.unique(return_inverse=True, return_counts=True)
+    _, label, count = labels.unique(return_inverse=True, return_counts=True)  # type: ignore[no-untyped-call]
     positives = (count[label] - 1).to(rows.dtype)
     total = rows.new_zeros(len(count), rows.shape[1]).index_add(0, label, rows)
     mean = (total[label] - rows) / positives.clamp(min=1)[:, None]

@@ -1,0 +1,55 @@
+# make demo | make test are all a newcomer needs; both set up .venv by themselves.
+
+PYTHON ?= python3
+VENV := .venv
+PEERS := .venv-peers
+RUN := $(VENV)/bin
+
+.PHONY: help install test test-slow demo bench lint format clean
+
+help:
+	@echo "make demo       see it work"
+	@echo "make test       lint, type-check and test (make test-slow: the long tests too)"
+	@echo "make bench      measure against other libraries; writes benchmarks/RESULTS.md"
+	@echo "make install    only set up $(VENV)"
+
+install: $(VENV)/installed
+
+$(VENV)/installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "likewise needs Python 3.11 or newer, got " + sys.version.split()[0])'
+	$(PYTHON) -m venv $(VENV)
+	$(RUN)/pip install --quiet -c constraints.txt -e '.[all,dev]'
+	@touch $@
+
+test: lint
+	$(RUN)/pytest
+
+test-slow: lint
+	$(RUN)/pytest -m ''
+
+lint: install
+	$(RUN)/ruff check .
+	$(RUN)/ruff format --check .
+	$(RUN)/mypy
+
+format: install
+	$(RUN)/ruff check --fix .
+	$(RUN)/ruff format .
+
+demo: install
+	$(RUN)/likewise demo
+
+# The libraries we are measured against live in an environment of their own. Their torchvision
+# is taken without its dependencies, so that the torch that is measured stays the tested one.
+bench: $(PEERS)/installed
+	$(PEERS)/bin/python -m benchmarks.losses
+
+$(PEERS)/installed: pyproject.toml constraints.txt benchmarks/peers.txt
+	$(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/pip install --quiet -c constraints.txt torch
+	$(PEERS)/bin/pip install --quiet --no-deps torchvision
+	$(PEERS)/bin/pip install --quiet -c constraints.txt -e . -r benchmarks/peers.txt
+	@touch $@
+
+clean:
+	rm -rf $(VENV) $(PEERS) .pytest_cache .mypy_cache .ruff_cache .hypothesis

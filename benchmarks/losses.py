@@ -1,0 +1,311 @@
+"""The losses against their peers: time and peak memory, forward and backward, float32, two threads.
+
+make bench
+python -m benchmarks.losses                     # in an environment with the peers
+python -m benchmarks.losses memory CASE NAME    # one peak memory, in a process of its own
+"""
+
+import math
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy, normalize
+
+from benchmarks.measure import (
+    MIB,
+    describe_machine,
+    peak_memory,
+    race,
+    report_peak_memory,
+    table,
+    write_section,
+)
+from benchmarks.peers import InfoNCEPyTorch, LightlyNTXent, MetricLearningNTXent, OpenClipLoss
+from likewise import losses
+
+PEERS = ("lightly", "pytorch-metric-learning", "info-nce-pytorch", "open-clip-torch")
+OURS = "likewise"
+MM = "torch.mm"
+Loss = Callable[..., Tensor]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One comparison: how its inputs are made, who takes part, and the products nobody can avoid."""
+
+    title: str
+    inputs: Callable[[], tuple[Tensor, ...]]
+    contestants: dict[str, Loss]
+    flops: float
+    repeats: int
+    targets: str
+
+
+def pairs(n: int, d: int) -> Callable[[], tuple[Tensor, ...]]:
+    return lambda: tuple(torch.randn(n, d, requires_grad=True) for _ in range(2))
+
+
+def queue(n: int, k: int, d: int) -> Callable[[], tuple[Tensor, ...]]:
+    def make() -> tuple[Tensor, ...]:
+        keys = normalize(torch.randn(k, d), dim=1)
+        return torch.randn(n, d, requires_grad=True), torch.randn(n, d), keys
+
+    return make
+
+
+def plain_nt_xent(a: Tensor, b: Tensor) -> Tensor:
+    """NT-Xent as one writes it by hand, with care."""
+    rows = normalize(torch.cat([a, b]), dim=1)
+    scores = (rows @ rows.T / 0.1).fill_diagonal_(-math.inf)
+    return cross_entropy(scores, torch.arange(len(rows)).roll(len(a)))
+
+
+def plain_symmetric(a: Tensor, b: Tensor) -> Tensor:
+    scores = normalize(a, dim=1) @ normalize(b, dim=1).T / 0.07
+    own = torch.arange(len(a))
+    return (cross_entropy(scores, own) + cross_entropy(scores.T, own)) / 2
+
+
+def plain_info_nce(a: Tensor, b: Tensor) -> Tensor:
+    return cross_entropy(normalize(a, dim=1) @ normalize(b, dim=1).T / 0.07, torch.arange(len(a)))
+
+
+def moco_as_published(query: Tensor, key: Tensor, keys: Tensor) -> Tensor:
+    """The operations of MoCo's published training step; its queue is kept as (d, k), unit columns."""
+    query, key = normalize(query, dim=1), normalize(key, dim=1)
+    positive = torch.einsum("nc,nc->n", [query, key]).unsqueeze(-1)
+    negative = torch.einsum("nc,ck->nk", [query, keys.T.clone().detach()])
+    scores = torch.cat([positive, negative], dim=1) / 0.07
+    return cross_entropy(scores, torch.zeros(len(query), dtype=torch.int64))
+
+
+def metric_learning_nt_xent(a: Tensor, b: Tensor) -> Tensor:
+    labels = torch.arange(len(a)).repeat(2)
+    return MetricLearningNTXent(temperature=0.1)(torch.cat([a, b]), labels)
+
+
+def open_clip(a: Tensor, b: Tensor) -> Tensor:
+    return OpenClipLoss()(normalize(a, dim=1), normalize(b, dim=1), torch.tensor(1 / 0.07))
+
+
+CASES = {
+    "nt_xent": Case(
+        "NT-Xent, 4,096 pairs × 128",
+        pairs(4096, 128),
+        {
+            OURS: lambda a, b: losses.nt_xent(a, b, temperature=0.1),
+            "lightly": LightlyNTXent(temperature=0.1),
+            "plain PyTorch": plain_nt_xent,
+        },
+        # The matrix is symmetric: half of it forward, half of it again, and all of it times the rows.
+        flops=2 * 8192**2 * 128 * (0.5 + 0.5 + 1),
+        repeats=7,
+        targets="9× lightly, 1/20 of its memory",
+    ),
+    "queue": Case(
+        "InfoNCE, 256 queries × 65,536 keys × 128",
+        queue(256, 65536, 128),
+        {
+            OURS: lambda q, p, keys: losses.info_nce(q, p, keys, temperature=0.07),
+            "MoCo as published": moco_as_published,
+            "info-nce-pytorch": lambda q, p, keys: InfoNCEPyTorch(temperature=0.07)(q, p, keys),
+        },
+        flops=2 * 256 * 65536 * 128 * 2,
+        repeats=25,
+        targets="5× MoCo as published, 1/4 of its memory",
+    ),
+    "symmetric": Case(
+        "symmetric InfoNCE, 8,192 pairs × 256",
+        pairs(8192, 256),
+        {
+            OURS: lambda a, b: losses.symmetric_info_nce(a, b, temperature=0.07),
+            "open_clip": open_clip,
+            "plain PyTorch": plain_symmetric,
+        },
+        flops=2 * 8192**2 * 256 * 4,
+        repeats=5,
+        targets="2.3× open_clip, 1/20 of its memory",
+    ),
+    "cube": Case(
+        "NT-Xent, 128 pairs × 128",
+        pairs(128, 128),
+        {OURS: losses.nt_xent, "pytorch-metric-learning": metric_learning_nt_xent},
+        flops=2 * 256**2 * 128 * (0.5 + 0.5 + 1),
+        repeats=9,
+        targets="nothing; a peer whose memory is cubic in n (512 GiB for 4,096 pairs)",
+    ),
+}
+SMALL = {
+    "NT-Xent": (lambda a, b: losses.nt_xent(a, b, temperature=0.1), plain_nt_xent),
+    "InfoNCE": (lambda a, b: losses.info_nce(a, b, temperature=0.07), plain_info_nce),
+    "symmetric InfoNCE": (lambda a, b: losses.symmetric_info_nce(a, b, temperature=0.07), plain_symmetric),
+}
+
+
+def step(loss: Loss, inputs: tuple[Tensor, ...]) -> Callable[[], None]:
+    """Forward and backward, gradients made anew."""
+
+    def run() -> None:
+        for tensor in inputs:
+            tensor.grad = None
+        loss(*inputs).backward()
+
+    return run
+
+
+def memory_of(case: str, name: str) -> float:
+    """Peak memory of one forward and backward, above the inputs, in MiB."""
+    return peak_memory("benchmarks.losses", "memory", case, name) / MIB
+
+
+def report_memory(case: str, name: str) -> None:
+    """The child's side of `memory_of`; a case is one of CASES or a number of NT-Xent pairs."""
+    found = CASES.get(case)
+    inputs = found.inputs() if found else pairs(int(case), 128)()
+    loss = found.contestants[name] if found else losses.nt_xent
+    small = tuple(tensor[:64].detach().requires_grad_(tensor.requires_grad) for tensor in inputs)
+    step(loss, small)()  # libraries allocate buffers of their own the first time
+    report_peak_memory(step(loss, inputs))
+
+
+def products(case: Case, n: int, k: int, d: int) -> Callable[[], None]:
+    """As many flops as the case cannot avoid, spent in this machine's own torch.mm."""
+    a, b, out = torch.randn(n, d), torch.randn(d, k), torch.empty(n, k)
+    times = round(case.flops / (2 * n * k * d))
+
+    def run() -> None:
+        for _ in range(times):
+            torch.mm(a, b, out=out)
+
+    return run
+
+
+def compare(key: str) -> tuple[list[list[str]], str]:
+    """Rows of the big table, and how near the products come to torch.mm."""
+    case = CASES[key]
+    inputs = case.inputs()
+    steps = {name: step(loss, inputs) for name, loss in case.contestants.items()}
+    steps[MM] = products(case, min(len(inputs[0]), 4096), min(len(inputs[-1]), 4096), inputs[0].shape[1])
+    times = race(steps, case.repeats)
+    memory = {name: memory_of(key, name) for name in case.contestants}
+    rows = [
+        [
+            case.title if name == OURS else "",
+            name,
+            f"{times[name] * 1e3:,.0f} ms",
+            f"{times[name] / times[OURS]:.2f}×",
+            f"{memory[name]:,.0f} MiB",
+            f"{memory[name] / memory[OURS]:.1f}×",
+        ]
+        for name in case.contestants
+    ]
+    share = f"{case.title}: {case.flops / times[OURS] / 1e9:.0f} Gflop/s, {times[MM] / times[OURS]:.0%} of torch.mm's"
+    return rows, share
+
+
+def small_batches() -> list[list[str]]:
+    rows = []
+    for n in (64, 128, 256, 512):
+        ratios = []
+        for ours, plain in SMALL.values():
+            inputs = pairs(n, 128)()
+            times = race({"ours": step(ours, inputs), "plain": step(plain, inputs)}, 400)
+            ratios.append(f"{times['ours'] / times['plain']:.2f}×")
+        rows.append([str(n), *ratios])
+    return rows
+
+
+def growth() -> list[list[str]]:
+    rows, previous = [], (0.0, 0.0)
+    for n in (256, 512, 1024, 2048, 4096, 8192, 16384, 32768):
+        inputs = pairs(n, 128)()
+        seconds = race({"ours": step(losses.nt_xent, inputs)}, 9 if n <= 4096 else 2)["ours"]
+        mebibytes = memory_of(str(n), OURS)
+        factors = [
+            f"{now / before:.1f}×" if before else "" for now, before in zip((seconds, mebibytes), previous, strict=True)
+        ]
+        rows.append([f"{n:,}", f"{seconds * 1e3:,.1f} ms", factors[0], f"{mebibytes:,.0f} MiB", factors[1]])
+        previous = seconds, mebibytes
+    return rows
+
+
+def errors() -> list[list[str]]:
+    """Largest relative error of the gradient against float64, float32 inputs, 512 noisy pairs × 128."""
+    rows = []
+    item = torch.randn(512, 128)
+    a, b = ((item + torch.randn(512, 128)).requires_grad_() for _ in range(2))
+    for temperature in (0.005, 0.01, 0.07, 0.5):
+        exact = torch.autograd.grad(losses.nt_xent(a.double(), b.double(), temperature=temperature), [a])[0]
+        line = [f"{temperature:g}"]
+        for loss in (
+            lambda a, b, t=temperature: losses.nt_xent(a, b, temperature=t),
+            LightlyNTXent(temperature=temperature),
+            lambda a, b, t=temperature: MetricLearningNTXent(temperature=t)(
+                torch.cat([a, b]), torch.arange(len(a)).repeat(2)
+            ),
+        ):
+            (gradient,) = torch.autograd.grad(loss(a, b), [a])
+            line.append(f"{((gradient - exact).norm() / exact.norm()).item():.1e}")
+        rows.append(line)
+    return rows
+
+
+def import_times() -> list[list[str]]:
+    def python(code: str) -> Callable[[], object]:
+        return lambda: subprocess.run([sys.executable, "-c", code], check=True)
+
+    statements = ["import torch", "import likewise", "import torch; from likewise import losses"]
+    times = race({"pass": python("pass"), **{code: python(code) for code in statements}}, 9)
+    torch_time = times["import torch"] - times["pass"]
+    return [
+        [
+            f"`{code}`",
+            f"{(times[code] - times['pass']) * 1e3:,.0f} ms",
+            f"{(times[code] - times['pass']) / torch_time:.2f}×",
+        ]
+        for code in statements
+    ]
+
+
+def main() -> None:
+    torch.manual_seed(0)
+    torch.set_num_threads(2)
+    big, shares = [], []
+    for key, case in CASES.items():
+        rows, share = compare(key)
+        big += rows
+        shares.append(share)
+        print(f"{case.title}: {case.targets} wanted")
+        print(table(["", "", "time", "of ours", "memory", "of ours"], rows), share, sep="\n\n", end="\n\n", flush=True)
+    shares.pop()  # 128 pairs are a small problem
+    sections = [
+        describe_machine(PEERS),
+        "Forward and backward, float32, best of several repeats taken in turns; peak memory above the inputs, "
+        "each in a process of its own.",
+        table(["loss", "", "time", "time / ours", "peak memory", "memory / ours"], big),
+        "The products that the loss cannot avoid, against this machine's own `torch.mm` in the same run:",
+        "\n".join(f"- {share}" for share in shares),
+        "Small batches, time of ours / plain PyTorch:",
+        table(["pairs × 128", *SMALL], small_batches()),
+        "NT-Xent against the number of pairs (d = 128): time grows with n², memory with n.",
+        table(["pairs", "time", "of the row above", "peak memory", "of the row above"], growth()),
+        "NT-Xent's gradient against float64 on the same float32 inputs (512 noisy pairs × 128), relative error:",
+        table(["temperature", OURS, "lightly", "pytorch-metric-learning"], errors()),
+        "Imports, above a bare interpreter's start:",
+        table(["", "time", "of torch's"], import_times()),
+    ]
+    text = "\n\n".join(sections)
+    print(text)
+    write_section("Losses", text)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["memory"]:
+        torch.set_num_threads(2)
+        report_memory(*sys.argv[2:])
+    else:
+        main()

@@ -1,0 +1,5 @@
+"""`python -m likewise` is `likewise`."""
+
+from likewise.cli import main
+
+main()
