@@ -10,15 +10,18 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 
+from benchmarks.chart import bar_chart
 from benchmarks.measure import (
     MIB,
     describe_machine,
     peak_memory,
+    quote_in_readme,
     race,
     report_peak_memory,
     table,
@@ -30,7 +33,10 @@ from likewise import losses
 PEERS = ("lightly", "pytorch-metric-learning", "info-nce-pytorch", "open-clip-torch")
 OURS = "likewise"
 MM = "torch.mm"
+HEADER = ["loss", "", "time", "time / ours", "peak memory", "memory / ours"]
+CHART = Path(__file__).parents[1] / "docs" / "losses.svg"
 Loss = Callable[..., Tensor]
+Inputs = Callable[[int], tuple[Tensor, ...]]  # of how many times fewer rows, 1 for the case itself
 
 
 @dataclass(frozen=True)
@@ -38,21 +44,21 @@ class Case:
     """One comparison: how its inputs are made, who takes part, and the products nobody can avoid."""
 
     title: str
-    inputs: Callable[[], tuple[Tensor, ...]]
+    inputs: Inputs
     contestants: dict[str, Loss]
     flops: float
     repeats: int
     targets: str
 
 
-def pairs(n: int, d: int) -> Callable[[], tuple[Tensor, ...]]:
-    return lambda: tuple(torch.randn(n, d, requires_grad=True) for _ in range(2))
+def pairs(n: int, d: int) -> Inputs:
+    return lambda shrink: tuple(torch.randn(n // shrink, d, requires_grad=True) for _ in range(2))
 
 
-def queue(n: int, k: int, d: int) -> Callable[[], tuple[Tensor, ...]]:
-    def make() -> tuple[Tensor, ...]:
-        keys = normalize(torch.randn(k, d), dim=1)
-        return torch.randn(n, d, requires_grad=True), torch.randn(n, d), keys
+def queue(n: int, k: int, d: int) -> Inputs:
+    def make(shrink: int) -> tuple[Tensor, ...]:
+        keys = normalize(torch.randn(k // shrink, d), dim=1)
+        return torch.randn(n // shrink, d, requires_grad=True), torch.randn(n // shrink, d), keys, keys.T.contiguous()
 
     return make
 
@@ -74,11 +80,11 @@ def plain_info_nce(a: Tensor, b: Tensor) -> Tensor:
     return cross_entropy(normalize(a, dim=1) @ normalize(b, dim=1).T / 0.07, torch.arange(len(a)))
 
 
-def moco_as_published(query: Tensor, key: Tensor, keys: Tensor) -> Tensor:
-    """The operations of MoCo's published training step; its queue is kept as (d, k), unit columns."""
+def moco_as_published(query: Tensor, key: Tensor, keys: Tensor, columns: Tensor) -> Tensor:
+    """The operations of MoCo's published training step; its queue is (d, k), unit columns."""
     query, key = normalize(query, dim=1), normalize(key, dim=1)
     positive = torch.einsum("nc,nc->n", [query, key]).unsqueeze(-1)
-    negative = torch.einsum("nc,ck->nk", [query, keys.T.clone().detach()])
+    negative = torch.einsum("nc,ck->nk", [query, columns.clone().detach()])
     scores = torch.cat([positive, negative], dim=1) / 0.07
     return cross_entropy(scores, torch.zeros(len(query), dtype=torch.int64))
 
@@ -103,19 +109,19 @@ CASES = {
         },
         # The matrix is symmetric: half of it forward, half of it again, and all of it times the rows.
         flops=2 * 8192**2 * 128 * (0.5 + 0.5 + 1),
-        repeats=7,
+        repeats=9,
         targets="9× lightly, 1/20 of its memory",
     ),
     "queue": Case(
         "InfoNCE, 256 queries × 65,536 keys × 128",
         queue(256, 65536, 128),
         {
-            OURS: lambda q, p, keys: losses.info_nce(q, p, keys, temperature=0.07),
+            OURS: lambda q, p, keys, columns: losses.info_nce(q, p, keys, temperature=0.07),
             "MoCo as published": moco_as_published,
-            "info-nce-pytorch": lambda q, p, keys: InfoNCEPyTorch(temperature=0.07)(q, p, keys),
+            "info-nce-pytorch": lambda q, p, keys, columns: InfoNCEPyTorch(temperature=0.07)(q, p, keys),
         },
         flops=2 * 256 * 65536 * 128 * 2,
-        repeats=25,
+        repeats=60,
         targets="5× MoCo as published, 1/4 of its memory",
     ),
     "symmetric": Case(
@@ -165,17 +171,16 @@ def memory_of(case: str, name: str) -> float:
 def report_memory(case: str, name: str) -> None:
     """The child's side of `memory_of`; a case is one of CASES or a number of NT-Xent pairs."""
     found = CASES.get(case)
-    inputs = found.inputs() if found else pairs(int(case), 128)()
+    inputs = found.inputs if found else pairs(int(case), 128)
     loss = found.contestants[name] if found else losses.nt_xent
-    small = tuple(tensor[:64].detach().requires_grad_(tensor.requires_grad) for tensor in inputs)
-    step(loss, small)()  # libraries allocate buffers of their own the first time
-    report_peak_memory(step(loss, inputs))
+    step(loss, inputs(64))()  # libraries allocate buffers of their own the first time
+    report_peak_memory(step(loss, inputs(1)))
 
 
-def products(case: Case, n: int, k: int, d: int) -> Callable[[], None]:
-    """As many flops as the case cannot avoid, spent in this machine's own torch.mm."""
-    a, b, out = torch.randn(n, d), torch.randn(d, k), torch.empty(n, k)
-    times = round(case.flops / (2 * n * k * d))
+def products(flops: float, n: int, d: int) -> Callable[[], None]:
+    """So many flops, spent in this machine's own torch.mm of (n, d) by (d, 4096)."""
+    a, b, out = torch.randn(n, d), torch.randn(d, 4096), torch.empty(n, 4096)
+    times = round(flops / (2 * n * 4096 * d))
 
     def run() -> None:
         for _ in range(times):
@@ -184,27 +189,44 @@ def products(case: Case, n: int, k: int, d: int) -> Callable[[], None]:
     return run
 
 
-def compare(key: str) -> tuple[list[list[str]], str]:
-    """Rows of the big table, and how near the products come to torch.mm."""
+@dataclass(frozen=True)
+class Compared:
+    """Time and memory of a case's contestants, and how near its products come to torch.mm's rate."""
+
+    case: Case
+    seconds: dict[str, float]
+    mebibytes: dict[str, float]
+    share: str
+
+    def multiples(self) -> list[tuple[str, float, float]]:
+        return [
+            (name, self.seconds[name] / self.seconds[OURS], self.mebibytes[name] / self.mebibytes[OURS])
+            for name in self.case.contestants
+        ]
+
+    def rows(self) -> list[list[str]]:
+        return [
+            [
+                self.case.title if name == OURS else "",
+                name,
+                f"{self.seconds[name] * 1e3:,.3g} ms",
+                f"{seconds:.2f}×",
+                f"{self.mebibytes[name]:,.0f} MiB",
+                f"{mebibytes:.1f}×",
+            ]
+            for name, seconds, mebibytes in self.multiples()
+        ]
+
+
+def compare(key: str) -> Compared:
     case = CASES[key]
-    inputs = case.inputs()
+    inputs = case.inputs(1)
     steps = {name: step(loss, inputs) for name, loss in case.contestants.items()}
-    steps[MM] = products(case, min(len(inputs[0]), 4096), min(len(inputs[-1]), 4096), inputs[0].shape[1])
+    steps[MM] = products(case.flops, len(inputs[0]), inputs[0].shape[1])
     times = race(steps, case.repeats)
     memory = {name: memory_of(key, name) for name in case.contestants}
-    rows = [
-        [
-            case.title if name == OURS else "",
-            name,
-            f"{times[name] * 1e3:,.0f} ms",
-            f"{times[name] / times[OURS]:.2f}×",
-            f"{memory[name]:,.0f} MiB",
-            f"{memory[name] / memory[OURS]:.1f}×",
-        ]
-        for name in case.contestants
-    ]
     share = f"{case.title}: {case.flops / times[OURS] / 1e9:.0f} Gflop/s, {times[MM] / times[OURS]:.0%} of torch.mm's"
-    return rows, share
+    return Compared(case, times, memory, share)
 
 
 def small_batches() -> list[list[str]]:
@@ -212,7 +234,7 @@ def small_batches() -> list[list[str]]:
     for n in (64, 128, 256, 512):
         ratios = []
         for ours, plain in SMALL.values():
-            inputs = pairs(n, 128)()
+            inputs = pairs(n, 128)(1)
             times = race({"ours": step(ours, inputs), "plain": step(plain, inputs)}, 400)
             ratios.append(f"{times['ours'] / times['plain']:.2f}×")
         rows.append([str(n), *ratios])
@@ -222,7 +244,7 @@ def small_batches() -> list[list[str]]:
 def growth() -> list[list[str]]:
     rows, previous = [], (0.0, 0.0)
     for n in (256, 512, 1024, 2048, 4096, 8192, 16384, 32768):
-        inputs = pairs(n, 128)()
+        inputs = pairs(n, 128)(1)
         seconds = race({"ours": step(losses.nt_xent, inputs)}, 9 if n <= 4096 else 2)["ours"]
         mebibytes = memory_of(str(n), OURS)
         factors = [
@@ -274,21 +296,19 @@ def import_times() -> list[list[str]]:
 def main() -> None:
     torch.manual_seed(0)
     torch.set_num_threads(2)
-    big, shares = [], []
+    compared = []
     for key, case in CASES.items():
-        rows, share = compare(key)
-        big += rows
-        shares.append(share)
-        print(f"{case.title}: {case.targets} wanted")
-        print(table(["", "", "time", "of ours", "memory", "of ours"], rows), share, sep="\n\n", end="\n\n", flush=True)
-    shares.pop()  # 128 pairs are a small problem
+        found = compare(key)
+        compared.append(found)
+        print(f"{case.title}: {case.targets} wanted", table(HEADER, found.rows()), found.share, sep="\n", flush=True)
+    big = table(HEADER, [row for found in compared for row in found.rows()])
     sections = [
         describe_machine(PEERS),
         "Forward and backward, float32, best of several repeats taken in turns; peak memory above the inputs, "
         "each in a process of its own.",
-        table(["loss", "", "time", "time / ours", "peak memory", "memory / ours"], big),
+        big,
         "The products that the loss cannot avoid, against this machine's own `torch.mm` in the same run:",
-        "\n".join(f"- {share}" for share in shares),
+        "\n".join(f"- {found.share}" for found in compared[:-1]),  # the last is a small problem
         "Small batches, time of ours / plain PyTorch:",
         table(["pairs × 128", *SMALL], small_batches()),
         "NT-Xent against the number of pairs (d = 128): time grows with n², memory with n.",
@@ -301,6 +321,8 @@ def main() -> None:
     text = "\n\n".join(sections)
     print(text)
     write_section("Losses", text)
+    quote_in_readme("losses", big)
+    CHART.write_text(bar_chart([(found.case.title, found.multiples()) for found in compared[:-1]]))
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
+README = Path(__file__).parents[1] / "README.md"
 MIB = 2**20
 
 
@@ -75,3 +76,10 @@ def write_section(title: str, text: str) -> None:
     sections = re.split(r"^(?=## )", before, flags=re.MULTILINE)
     kept = [section.rstrip() for section in sections if not section.startswith(f"## {title}\n")]
     RESULTS.write_text("\n\n".join([*kept, f"## {title}\n\n{text.strip()}"]) + "\n")
+
+
+def quote_in_readme(name: str, text: str) -> None:
+    """Put measured figures between the README's `<!-- name -->` and `<!-- /name -->`."""
+    before, rest = README.read_text().split(f"<!-- {name} -->")
+    after = rest.split(f"<!-- /{name} -->")[1]
+    README.write_text(f"{before}<!-- {name} -->\n\n{text}\n\n<!-- /{name} -->{after}")
