@@ -189,6 +189,10 @@ def products(flops: float, n: int, d: int) -> Callable[[], None]:
     return run
 
 
+def milliseconds(seconds: float) -> str:
+    return f"{seconds * 1e3:,.0f} ms" if seconds >= 0.1 else f"{seconds * 1e3:.1f} ms"
+
+
 @dataclass(frozen=True)
 class Compared:
     """Time and memory of a case's contestants, and how near its products come to torch.mm's rate."""
@@ -209,7 +213,7 @@ class Compared:
             [
                 self.case.title if name == OURS else "",
                 name,
-                f"{self.seconds[name] * 1e3:,.3g} ms",
+                milliseconds(self.seconds[name]),
                 f"{seconds:.2f}×",
                 f"{self.mebibytes[name]:,.0f} MiB",
                 f"{mebibytes:.1f}×",
@@ -250,7 +254,7 @@ def growth() -> list[list[str]]:
         factors = [
             f"{now / before:.1f}×" if before else "" for now, before in zip((seconds, mebibytes), previous, strict=True)
         ]
-        rows.append([f"{n:,}", f"{seconds * 1e3:,.1f} ms", factors[0], f"{mebibytes:,.0f} MiB", factors[1]])
+        rows.append([f"{n:,}", milliseconds(seconds), factors[0], f"{mebibytes:,.0f} MiB", factors[1]])
         previous = seconds, mebibytes
     return rows
 

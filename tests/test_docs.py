@@ -44,7 +44,9 @@ def test_every_example_of_the_readme_gives_what_it_shows():
 
 def test_the_demo_shown_is_the_demo():
     shown = re.search(r"\$ likewise demo\n(.*?)```", README, flags=re.DOTALL)[1].strip()
-    run = subprocess.run([sys.executable, "-m", "likewise", "demo"], cwd=ROOT, capture_output=True, text=True, check=True)
+    run = subprocess.run(
+        [sys.executable, "-m", "likewise", "demo"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     assert words(shown) == words(run.stdout)
 
 

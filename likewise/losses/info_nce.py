@@ -114,8 +114,7 @@ def symmetric_info_nce(
         both = cross_entropy(scores, own, reduction=reduction) + cross_entropy(scores.T, own, reduction=reduction)
         return both / 2
     mask = Mask(ids, ids, own=(0,))
-    rows, columns = streamed.log_sum_exp_both(prepared.query, keys, mask, prepared.largest)
-    positive = (prepared.query * keys).sum(dim=1)
+    rows, columns, positive = streamed.log_sum_exp_both(prepared.query, keys, mask, prepared.largest)
     both = streamed.exact_softplus(rows - positive) + streamed.exact_softplus(columns - positive)
     return reduce(both / 2, reduction, mask.valid)
 

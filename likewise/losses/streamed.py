@@ -7,7 +7,7 @@ next tile takes its place. Memory grows with n + k; the results are exact.
 
     log_sum_exp          each row's log Σ e^score; keys may carry gradient
     log_sum_exp_lookup   the same for keys without gradient: loss and gradient in one pass
-    log_sum_exp_both     each row's and each column's, from the same tiles
+    log_sum_exp_both     each row's and each column's, from the same tiles, and the diagonal
     log_sum_exp_within   rows among themselves: the tiles above the diagonal are enough
     log_sum_exp_hardest  only the highest scores of each row count
     softplus_sum         each row's Σ log(1 + e^score)
@@ -18,8 +18,7 @@ similarity and bias are ordinary autograd outside. The tiling follows online sof
 al., 2022).
 """
 
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -29,6 +28,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import softplus
 
 from likewise.losses.masks import Mask, steps
+from likewise.losses.tiles import Scratch, add_product, slabs_for, tile_shape, tiles, tiles_above_diagonal
 
 # Below this many scores the whole matrix is cheaper than the bookkeeping of tiles.
 SMALL = 2**18
@@ -50,8 +50,8 @@ def log_sum_exp(query: Tensor, keys: Tensor, mask: Mask, largest: float | None) 
 
     `largest` is the largest score that may come, or None where that is not known.
     """
-    (rows,) = _Apart.apply(query, keys, mask, _is_safe(largest), False)  # type: ignore[no-untyped-call]
-    return rows  # type: ignore[no-any-return]
+    lse: Tensor = _Rows.apply(query, keys, mask, _is_safe(largest))  # type: ignore[no-untyped-call]
+    return lse
 
 
 def log_sum_exp_lookup(query: Tensor, keys: Tensor, key_rows: KeyRows, mask: Mask, largest: float | None) -> Tensor:
@@ -65,10 +65,10 @@ def log_sum_exp_lookup(query: Tensor, keys: Tensor, key_rows: KeyRows, mask: Mas
     return lse
 
 
-def log_sum_exp_both(query: Tensor, keys: Tensor, mask: Mask, largest: float | None) -> tuple[Tensor, Tensor]:
-    """`log_sum_exp` of the rows, (n,), and of the columns, (k,)."""
-    rows, columns = _Apart.apply(query, keys, mask, _is_safe(largest), True)  # type: ignore[no-untyped-call]
-    return rows, columns
+def log_sum_exp_both(query: Tensor, keys: Tensor, mask: Mask, largest: float | None) -> tuple[Tensor, Tensor, Tensor]:
+    """`log_sum_exp` of the rows and of the columns, and the own pairs' scores ⟨query_i, key_i⟩; (n,) each."""
+    rows, columns, own = _Both.apply(query, keys, mask, _is_safe(largest))  # type: ignore[no-untyped-call]
+    return rows, columns, own
 
 
 def log_sum_exp_within(rows: Tensor, mask: Mask, largest: float | None) -> Tensor:
@@ -89,89 +89,8 @@ def softplus_sum(query: Tensor, keys: Tensor, mask: Mask) -> Tensor:
     return total
 
 
-# ---------------------------------------------------------------------------- tiles
-
-
 def _is_safe(largest: float | None) -> bool:
     return largest is not None and largest <= SAFE_SCORE
-
-
-def _side(device: torch.device) -> int:
-    """Side of a square tile: about what the second-level caches hold, or what keeps an accelerator busy."""
-    area = min(2**19 * torch.get_num_threads(), 2**23) if device.type == "cpu" else 2**23
-    return int(area**0.5) // 64 * 64
-
-
-def _tile_shape(n: int, k: int, device: torch.device) -> tuple[int, int]:
-    """Rows and columns of a tile twice as wide as high, wider where there are few rows."""
-    side = _side(device)
-    height = min(n, side)
-    return height, max(1, min(k, 2 * side * side // height))
-
-
-class _Scratch:
-    """Memory that tiles of different shapes take turns in: fresh memory would cost as much as a pass over it."""
-
-    def __init__(self, like: Tensor) -> None:
-        self.memory = like.new_empty(0)
-
-    def shaped(self, *shape: int) -> Tensor:
-        """An uninitialised tensor of this shape, valid until the next call."""
-        size = math.prod(shape)
-        if self.memory.numel() < size:
-            self.memory = self.memory.new_empty(size)
-        return self.memory[:size].view(shape)
-
-
-def _slabs(rows: Tensor) -> int:
-    """Into how many products, run side by side, one product with a narrow (m, d) result is cut."""
-    return torch.get_num_threads() if rows.device.type == "cpu" and rows.shape[1] < 256 else 1
-
-
-def _tiles(query: Tensor, keys: Tensor, mask: Mask) -> Iterator[tuple[slice, slice, Tensor, Tensor]]:
-    """Each tile of query @ keys.T: its rows, its columns, its keys and its masked scores.
-
-    All tiles share their memory: one is gone once the next is asked for.
-    """
-    height, width = _tile_shape(len(query), len(keys), query.device)
-    scratch = _Scratch(query)
-    for columns in steps(len(keys), width):
-        chunk = keys[columns]
-        for rows in steps(len(query), height):
-            yield rows, columns, chunk, _scores(scratch, query[rows], chunk, mask, rows, columns)
-
-
-def _tiles_above_diagonal(rows: Tensor, mask: Mask) -> Iterator[tuple[slice, slice, Tensor, Tensor]]:
-    """The tiles of rows @ rows.T on and above the diagonal, as `_tiles` gives them."""
-    height = min(len(rows), _side(rows.device))
-    scratch = _Scratch(rows)
-    for columns in steps(len(rows), height):
-        for above in steps(columns.stop, height):
-            scores = _scores(scratch, rows[above], rows[columns], mask, above, columns)
-            yield above, columns, rows[columns], scores
-
-
-def _scores(scratch: _Scratch, query: Tensor, keys: Tensor, mask: Mask, rows: slice, columns: slice) -> Tensor:
-    scores = torch.mm(query, keys.T, out=scratch.shaped(len(query), len(keys)))
-    mask.hide(scores, rows, columns)
-    return scores
-
-
-def _add_product(total: Tensor, weights: Tensor, rows: Tensor) -> None:
-    """total (m, d) += weights (m, c) @ rows (c, d).
-
-    A slab of rows to each thread: a product this narrow is otherwise split less well (up to a
-    quarter slower for d = 128).
-    """
-    slabs = _slabs(total)
-    if slabs > 1 and len(total) % slabs == 0:
-        several = rows.expand(slabs, *rows.shape)
-        total.view(slabs, -1, total.shape[1]).baddbmm_(weights.view(slabs, -1, weights.shape[1]), several)
-    else:
-        total.addmm_(weights, rows)
-
-
-# ------------------------------------------------------- log Σ e^score, tile after tile
 
 
 class _RunningLogSumExp:
@@ -231,7 +150,7 @@ class _Pull:
         self.sides = [(_finite(lse), grad) for lse, grad in ([row] if column is None else [row, column])]
         # e^{s − lse} = e^s e^{−lse}: where e^s is safe, the second factor joins the gradient.
         self.factors = [(-lse).exp() * grad for lse, grad in self.sides] if safe else []
-        self.scratch = _Scratch(row[0])
+        self.scratch = Scratch(row[0])
 
     def __call__(self, scores: Tensor, rows: slice, columns: slice) -> Tensor:
         spare = self.scratch.shaped(*scores.shape)
@@ -248,45 +167,70 @@ class _Pull:
         return weights
 
 
-class _Apart(Function):
-    """Log-sums over rows, and over columns where asked, of query @ keys.T."""
+class _Rows(Function):
+    """Log-sums over the rows of query @ keys.T."""
 
     @staticmethod
-    def forward(
-        ctx: Any, query: Tensor, keys: Tensor, mask: Mask, safe: bool, with_columns: bool
-    ) -> tuple[Tensor, ...]:
-        row_sums = _RunningLogSumExp(len(query), query, safe)
-        column_sums = _RunningLogSumExp(len(keys), keys, safe) if with_columns else None
-        for rows, columns, _, scores in _tiles(query, keys, mask):
-            _add_tile(scores, rows, columns, row_sums, column_sums)
-        results = [sums.result() for sums in (row_sums, column_sums) if sums is not None]
-        ctx.save_for_backward(query, keys, *results)
+    def forward(ctx: Any, query: Tensor, keys: Tensor, mask: Mask, safe: bool) -> Tensor:
+        sums = _RunningLogSumExp(len(query), query, safe)
+        for rows, _, _, scores in tiles(query, keys, mask):
+            sums.add(rows, scores)
+        lse = sums.result()
+        ctx.save_for_backward(query, keys, lse)
         ctx.mask, ctx.safe = mask, safe
-        return tuple(results)
+        return lse
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        query, keys, *results = ctx.saved_tensors
-        row, *column = zip(results, grads, strict=True)
-        pull = _Pull(row, column[0] if column else None, ctx.safe)
-        with torch.autocast(query.device.type, enabled=False):
-            return *_pull_back(query, keys, ctx.mask, pull, ctx.needs_input_grad), None, None, None
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        query, keys, lse = ctx.saved_tensors
+        d_query, d_keys = torch.zeros_like(query), torch.zeros_like(keys)
+        _pull_back(query, keys, ctx.mask, _Pull((lse, grad), None, ctx.safe), d_query, d_keys)
+        return d_query, d_keys, None, None
+
+
+class _Both(Function):
+    """Log-sums over rows and over columns of query @ keys.T, n = k, and its diagonal, the own pairs' scores.
+
+    The diagonal is not in the sums, but part of this function: its gradients are where those of the
+    sums start from, and need no memory of their own.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, keys: Tensor, mask: Mask, safe: bool) -> tuple[Tensor, Tensor, Tensor]:
+        row_sums, column_sums = (_RunningLogSumExp(len(query), query, safe) for _ in range(2))
+        for rows, columns, _, scores in tiles(query, keys, mask):
+            _add_tile(scores, rows, columns, row_sums, column_sums)
+        row_lse, column_lse = row_sums.result(), column_sums.result()
+        ctx.save_for_backward(query, keys, row_lse, column_lse)
+        ctx.mask, ctx.safe = mask, safe
+        return row_lse, column_lse, (query * keys).sum(dim=1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, row_grad: Tensor, column_grad: Tensor, own_grad: Tensor) -> tuple[Tensor | None, ...]:
+        query, keys, row_lse, column_lse = ctx.saved_tensors
+        d_query, d_keys = keys * own_grad[:, None], query * own_grad[:, None]
+        pull = _Pull((row_lse, row_grad), (column_lse, column_grad), ctx.safe)
+        _pull_back(query, keys, ctx.mask, pull, d_query, d_keys)
+        return d_query, d_keys, None, None
 
 
 def _pull_back(
-    query: Tensor, keys: Tensor, mask: Mask, pull: Callable[[Tensor, slice, slice], Tensor], needed: tuple[bool, ...]
-) -> tuple[Tensor | None, Tensor | None]:
-    """Gradients for query and keys, where needed, from ∂loss/∂score of each tile, made once more."""
-    d_query = torch.zeros_like(query) if needed[0] else None
-    d_keys = torch.zeros_like(keys) if needed[1] else None
-    for rows, columns, chunk, scores in _tiles(query, keys, mask):
-        weights = pull(scores, rows, columns)
-        if d_query is not None:
-            _add_product(d_query[rows], weights, chunk)
-        if d_keys is not None:
-            _add_product(d_keys[columns], weights.T, query[rows])
-    return d_query, d_keys
+    query: Tensor,
+    keys: Tensor,
+    mask: Mask,
+    pull: Callable[[Tensor, slice, slice], Tensor],
+    d_query: Tensor,
+    d_keys: Tensor | None,
+) -> None:
+    """Add to the gradients for query and keys what ∂loss/∂score of each tile, made once more, gives them."""
+    with torch.autocast(query.device.type, enabled=False):
+        for rows, columns, chunk, scores in tiles(query, keys, mask):
+            weights = pull(scores, rows, columns)
+            add_product(d_query[rows], weights, chunk)
+            if d_keys is not None:
+                add_product(d_keys[columns], weights.T, query[rows])
 
 
 class _Within(Function):
@@ -295,7 +239,7 @@ class _Within(Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, mask: Mask, safe: bool) -> Tensor:
         sums = _RunningLogSumExp(len(rows), rows, safe)
-        for above, columns, _, scores in _tiles_above_diagonal(rows, mask):
+        for above, columns, _, scores in tiles_above_diagonal(rows, mask):
             _add_tile(scores, above, columns, sums, None if above == columns else sums)
         lse = sums.result()
         ctx.save_for_backward(rows, lse)
@@ -309,11 +253,11 @@ class _Within(Function):
         pull = _Pull((lse, grad), (lse, grad), ctx.safe)
         d_rows = torch.zeros_like(rows)
         with torch.autocast(rows.device.type, enabled=False):
-            for above, columns, chunk, scores in _tiles_above_diagonal(rows, ctx.mask):
+            for above, columns, chunk, scores in tiles_above_diagonal(rows, ctx.mask):
                 weights = pull(scores, above, columns)
-                _add_product(d_rows[above], weights, chunk)
+                add_product(d_rows[above], weights, chunk)
                 if above != columns:
-                    _add_product(d_rows[columns], weights.T, rows[above])
+                    add_product(d_rows[columns], weights.T, rows[above])
         return d_rows, None, None
 
 
@@ -325,9 +269,9 @@ class _Lookup(Function):
         ctx: Any, query: Tensor, keys: Tensor, key_rows: KeyRows, mask: Mask, safe: bool, reads: bool
     ) -> Tensor:
         lse, read = query.new_empty(len(query)), torch.empty_like(query) if reads else None
-        height, width = _tile_shape(len(query), len(keys), query.device)
+        height, width = tile_shape(len(query), len(keys), query.device)
         for rows in steps(len(query), height):
-            block = _LookupBlock(query[rows], safe, _slabs(query))
+            block = _LookupBlock(query[rows], safe, slabs_for(query))
             for columns in steps(len(keys), width):
                 block.add(key_rows(keys[columns]), mask, rows, columns, reads)
             lse[rows] = block.lse()
@@ -354,7 +298,7 @@ class _LookupBlock:
         self.query, self.slabs = query, slabs
         self.sums = _RunningLogSumExp(slabs * len(query), query, safe)
         self.total_read = query.new_zeros(slabs, *query.shape)
-        self.scratch = _Scratch(query)
+        self.scratch = Scratch(query)
 
     def add(self, keys: Tensor, mask: Mask, rows: slice, columns: slice, reads: bool) -> None:
         slabs = self.slabs if len(keys) % self.slabs == 0 else 1
@@ -393,7 +337,7 @@ class _Hardest(Function):
         shape = len(query), min(hardest, len(keys))
         highest = query.new_full(shape, -torch.inf)
         places = torch.zeros(shape, dtype=torch.int64, device=query.device)  # columns of the highest scores
-        for rows, columns, _, scores in _tiles(query, keys, mask):
+        for rows, columns, _, scores in tiles(query, keys, mask):
             tops, columns_of_tops = scores.topk(min(shape[1], scores.shape[1]), dim=1)
             highest[rows], order = torch.cat([highest[rows], tops], dim=1).topk(shape[1], dim=1)
             places[rows] = torch.cat([places[rows], columns_of_tops + columns.start], dim=1).gather(1, order)
@@ -419,7 +363,7 @@ class _SoftplusSum(Function):
     @staticmethod
     def forward(ctx: Any, query: Tensor, keys: Tensor, mask: Mask) -> Tensor:
         total = query.new_zeros(len(query))
-        for rows, _, _, scores in _tiles(query, keys, mask):
+        for rows, _, _, scores in tiles(query, keys, mask):
             total[rows].add_(exact_softplus(scores).sum(dim=1))
         ctx.save_for_backward(query, keys)
         ctx.mask = mask
@@ -429,15 +373,14 @@ class _SoftplusSum(Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         query, keys = ctx.saved_tensors
-        with torch.autocast(query.device.type, enabled=False):
-            pulled = _pull_back(
-                query,
-                keys,
-                ctx.mask,
-                lambda scores, rows, columns: scores.sigmoid_().mul_(grad[rows, None]),
-                ctx.needs_input_grad,
-            )
-        return *pulled, None
+        d_query = torch.zeros_like(query)
+        d_keys = torch.zeros_like(keys) if ctx.needs_input_grad[1] else None
+
+        def pull(scores: Tensor, rows: slice, columns: slice) -> Tensor:
+            return scores.sigmoid_().mul_(grad[rows, None])
+
+        _pull_back(query, keys, ctx.mask, pull, d_query, d_keys)
+        return d_query, d_keys, None
 
 
 def exact_softplus(x: Tensor) -> Tensor:

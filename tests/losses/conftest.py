@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from likewise.losses import streamed
+from likewise.losses import tiles as tiling
 
 
 def rows(*shape, seed=0, dtype=torch.float64, grad=True):
@@ -14,7 +15,7 @@ def rows(*shape, seed=0, dtype=torch.float64, grad=True):
 def tile_by_threes(monkeypatch):
     """Make even six rows a large problem: tiles of 3 × 3 or 3 × 6, and no plain path."""
     monkeypatch.setattr(streamed, "SMALL", 0)
-    monkeypatch.setattr(streamed, "_side", lambda device: 3)
+    monkeypatch.setattr(tiling, "_side", lambda device: 3)
 
 
 @pytest.fixture(params=["as a small problem", "in tiles"])

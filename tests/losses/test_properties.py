@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from likewise import losses
 from likewise.losses import streamed
+from likewise.losses import tiles as tiling
 from tests.losses import slow
 
 SETTINGS = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -25,7 +26,7 @@ policies = st.one_of(
 def tiles(request, monkeypatch):
     if request.param:
         monkeypatch.setattr(streamed, "SMALL", 0)
-        monkeypatch.setattr(streamed, "_side", lambda device: 2)
+        monkeypatch.setattr(tiling, "_side", lambda device: 2)
 
 
 @st.composite

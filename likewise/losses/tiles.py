@@ -1,0 +1,88 @@
+"""The tiles of a score matrix that is never whole, and the products that make and use them.
+
+Sizes and splits were chosen by measuring (`benchmarks/losses.py`): a tile that stays in the
+second-level caches costs a product and an exponential, no trip to memory.
+"""
+
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from likewise.losses.masks import Mask, steps
+
+
+def _side(device: torch.device) -> int:
+    """Side of a square tile: about what the second-level caches hold, or what keeps an accelerator busy."""
+    area = min(2**19 * torch.get_num_threads(), 2**23) if device.type == "cpu" else 2**23
+    return int(area**0.5) // 64 * 64
+
+
+def tile_shape(n: int, k: int, device: torch.device) -> tuple[int, int]:
+    """Rows and columns of a tile: square, or wider where there are few rows."""
+    side = _side(device)
+    height = min(n, side)
+    return height, max(1, min(k, side * side // height))
+
+
+class Scratch:
+    """Memory that tiles of different shapes take turns in: fresh memory would cost as much as a pass over it."""
+
+    def __init__(self, like: Tensor) -> None:
+        self.memory = like.new_empty(0)
+
+    def shaped(self, *shape: int) -> Tensor:
+        """An uninitialised tensor of this shape, valid until the next call."""
+        size = math.prod(shape)
+        if self.memory.numel() < size:
+            self.memory = self.memory.new_empty(size)
+        return self.memory[:size].view(shape)
+
+
+def slabs_for(rows: Tensor) -> int:
+    """Into how many products, run side by side, one product with a narrow (m, d) result is cut."""
+    return min(torch.get_num_threads(), 8) if rows.device.type == "cpu" and rows.shape[1] < 256 else 1
+
+
+def tiles(query: Tensor, keys: Tensor, mask: Mask) -> Iterator[tuple[slice, slice, Tensor, Tensor]]:
+    """Each tile of query @ keys.T: its rows, its columns, its keys and its masked scores.
+
+    All tiles share their memory: one is gone once the next is asked for.
+    """
+    height, width = tile_shape(len(query), len(keys), query.device)
+    scratch = Scratch(query)
+    for columns in steps(len(keys), width):
+        chunk = keys[columns]
+        for rows in steps(len(query), height):
+            yield rows, columns, chunk, _scores(scratch, query[rows], chunk, mask, rows, columns)
+
+
+def tiles_above_diagonal(rows: Tensor, mask: Mask) -> Iterator[tuple[slice, slice, Tensor, Tensor]]:
+    """The tiles of rows @ rows.T on and above the diagonal, as `tiles` gives them."""
+    height = min(len(rows), _side(rows.device))
+    scratch = Scratch(rows)
+    for columns in steps(len(rows), height):
+        for above in steps(columns.stop, height):
+            scores = _scores(scratch, rows[above], rows[columns], mask, above, columns)
+            yield above, columns, rows[columns], scores
+
+
+def _scores(scratch: Scratch, query: Tensor, keys: Tensor, mask: Mask, rows: slice, columns: slice) -> Tensor:
+    scores = torch.mm(query, keys.T, out=scratch.shaped(len(query), len(keys)))
+    mask.hide(scores, rows, columns)
+    return scores
+
+
+def add_product(total: Tensor, weights: Tensor, rows: Tensor) -> None:
+    """total (m, d) += weights (m, c) @ rows (c, d).
+
+    A slab of rows to each thread: a product this narrow is otherwise split less well (up to a
+    quarter slower for d = 128).
+    """
+    slabs = slabs_for(total)
+    if slabs > 1 and len(total) % slabs == 0:
+        several = rows.expand(slabs, *rows.shape)
+        total.view(slabs, -1, total.shape[1]).baddbmm_(weights.view(slabs, -1, weights.shape[1]), several)
+    else:
+        total.addmm_(weights, rows)
