@@ -30,14 +30,17 @@ def options(
 
 
 @app.command()
-def demo(seed: Annotated[int, typer.Option(help="Draws the example.")] = 0) -> None:
+def demo(seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Draws the example.")] = 0) -> None:
     """Every loss on the same small example, from rows that have nothing in common to close views."""
     from rich.console import Console
     from rich.table import Table
 
     from likewise.demo import SETTINGS, run_demo
 
-    table = Table(title="Two views of 512 items, d = 64: the same losses as the views come closer")
+    table = Table(
+        title="Two views of 512 items, d = 64: every loss falls as the views come closer",
+        caption="Strangers start above chance: random similarities spread.\nWith two rows a label, sup_con is nt_xent.",
+    )
     table.add_column("loss")
     for name in (*SETTINGS, "at chance"):
         table.add_column(name, justify="right")

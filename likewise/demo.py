@@ -47,13 +47,17 @@ def run_demo(seed: int = 0) -> list[DemoRow]:
         ("symmetric_info_nce", lambda a, b: losses.symmetric_info_nce(a, b, temperature=0.2), chance),
         ("sigmoid", losses.sigmoid, None),
         ("nce", nce, None),
-        ("sup_con", lambda a, b: losses.sup_con(torch.cat([a, b]), torch.cat([ids, ids]), temperature=0.2), None),
+        (
+            "sup_con",
+            lambda a, b: losses.sup_con(torch.cat([a, b]), torch.cat([ids, ids]), temperature=0.2),
+            math.log(2 * ITEMS - 1),
+        ),
         ("pair_margin", pair_margin, None),
         ("triplet", lambda a, b: losses.triplet(a, b, others(b)), None),
     ]
     table = [DemoRow(name, [loss(a, b).item() for a, b in pairs], at_chance) for name, loss, at_chance in rows]
     bounds = [infonce_bound(value, ITEMS) for value in table[0].values]
-    return [*table, DemoRow("mutual information ≥", bounds, 0.0)]
+    return [*table, DemoRow("InfoNCE bound, nats", bounds, 0.0)]
 
 
 def _views(noise: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:

@@ -5,6 +5,7 @@ The rest is Shannon, 1948.
 """
 
 import math
+from numbers import Real
 from typing import TypeVar
 
 import numpy as np
@@ -23,6 +24,8 @@ def infonce_bound(loss: Number, candidates: int) -> Number:
     """
     if isinstance(candidates, bool) or not isinstance(candidates, int) or candidates < 1:
         raise ValueError(f"candidates must be a whole number >= 1, got {candidates!r}")
+    if not isinstance(loss, Real | Tensor):
+        raise ValueError(f"loss must be a number or a tensor, got {loss!r}")
     return math.log(candidates) - loss
 
 
@@ -71,7 +74,10 @@ def _table(joint: ArrayLike) -> NDArray[np.float64]:
 
 
 def _distribution(probabilities: ArrayLike) -> NDArray[np.float64]:
-    p = np.asarray(probabilities, dtype=np.float64)
+    try:
+        p = np.asarray(probabilities, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"probabilities must be numbers in rows of one length, got {probabilities!r}") from None
     if not np.all(p >= 0):
         raise ValueError(f"probabilities must not be negative or NaN, got {p[~(p >= 0)][0]:g}")
     if not math.isclose(p.sum(), 1, abs_tol=1e-6):
@@ -80,6 +86,6 @@ def _distribution(probabilities: ArrayLike) -> NDArray[np.float64]:
 
 
 def _log_base(base: float) -> float:
-    if not 1 < base < math.inf:
-        raise ValueError(f"base must be above 1, got {base:g}")
+    if not isinstance(base, Real) or not 1 < base < math.inf:
+        raise ValueError(f"base must be a number above 1, got {base!r}")
     return math.log(base)

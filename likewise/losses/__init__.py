@@ -1,4 +1,4 @@
-"""Question 3: how is the look-up scored? Pure functions, and `nn.Module` shells of the same arguments.
+"""How is the look-up scored? Pure functions, and `nn.Module` shells of the same arguments.
 
 losses.info_nce(query, positive, negatives)         one query among its candidates
 losses.nt_xent(a, b)                                two views of each item, SimCLR's

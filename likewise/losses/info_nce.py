@@ -142,6 +142,7 @@ class InfoNCE(Tempered):
         query: Tensor,
         positive: Tensor,
         negatives: Tensor | None = None,
+        *,
         query_ids: Tensor | None = None,
         key_ids: Tensor | None = None,
     ) -> Tensor:
@@ -166,5 +167,5 @@ class SymmetricInfoNCE(Tempered):
         check_reduction(reduction)
         self.reduction = reduction
 
-    def forward(self, a: Tensor, b: Tensor, ids: Tensor | None = None) -> Tensor:
+    def forward(self, a: Tensor, b: Tensor, *, ids: Tensor | None = None) -> Tensor:
         return symmetric_info_nce(a, b, temperature=self.temperature, ids=ids, reduction=self.reduction)

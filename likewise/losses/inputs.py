@@ -7,6 +7,7 @@ accelerator is not read back, so that a training step never waits for the device
 import functools
 import math
 from collections.abc import Callable
+from numbers import Real
 from typing import Literal, ParamSpec
 
 import torch
@@ -60,7 +61,7 @@ def check_temperature(temperature: float | Tensor) -> None:
 
 
 def check_number(name: str, number: float) -> None:
-    if isinstance(number, bool) or not isinstance(number, int | float):
+    if isinstance(number, bool) or not isinstance(number, Real):
         raise ValueError(f"{name} must be a number, got {number!r}")
 
 
@@ -159,8 +160,8 @@ def check_id_pair(
 
 
 def check_one_device(**tensors: Tensor | None) -> None:
-    """Expect every tensor that is given on the device of the first one."""
-    given = {name: tensor for name, tensor in tensors.items() if tensor is not None}
+    """Expect every tensor that is given on the device of the first one; what is no tensor is others' concern."""
+    given = {name: tensor for name, tensor in tensors.items() if isinstance(tensor, Tensor)}
     (first, reference), *others = given.items()
     for name, tensor in others:
         if tensor.device != reference.device:
@@ -190,7 +191,7 @@ def full_precision(loss: Callable[Arguments, Tensor]) -> Callable[Arguments, Ten
     @functools.wraps(loss)
     def wrapped(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Tensor:
         device = next((value.device.type for value in (*args, *kwargs.values()) if isinstance(value, Tensor)), "cpu")
-        if not torch.is_autocast_enabled(device):
+        if not (torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)):
             return loss(*args, **kwargs)
         with torch.autocast(device, enabled=False):
             return loss(*args, **kwargs)

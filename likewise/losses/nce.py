@@ -161,6 +161,7 @@ class NCE(Tempered):
         query: Tensor,
         positive: Tensor,
         negatives: Tensor,
+        *,
         query_ids: Tensor | None = None,
         key_ids: Tensor | None = None,
         previous: Tensor | None = None,

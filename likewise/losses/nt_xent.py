@@ -79,5 +79,5 @@ class NTXent(Tempered):
         check_reduction(reduction)
         self.policy, self.reduction = policy, reduction
 
-    def forward(self, a: Tensor, b: Tensor, ids: Tensor | None = None) -> Tensor:
+    def forward(self, a: Tensor, b: Tensor, *, ids: Tensor | None = None) -> Tensor:
         return nt_xent(a, b, temperature=self.temperature, ids=ids, policy=self.policy, reduction=self.reduction)

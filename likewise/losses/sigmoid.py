@@ -74,5 +74,5 @@ class Sigmoid(Tempered):
         self.bias = nn.Parameter(torch.tensor(float(bias))) if learnable else bias
         self.reduction = reduction
 
-    def forward(self, a: Tensor, b: Tensor, ids: Tensor | None = None) -> Tensor:
+    def forward(self, a: Tensor, b: Tensor, *, ids: Tensor | None = None) -> Tensor:
         return sigmoid(a, b, temperature=self.temperature, bias=self.bias, ids=ids, reduction=self.reduction)

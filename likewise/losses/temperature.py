@@ -22,7 +22,7 @@ class Tempered(nn.Module):
         if learnable and temperature < min_temperature:
             raise ValueError(f"a learnable temperature must start at {min_temperature:g} or above, got {temperature:g}")
         self.min_temperature = min_temperature
-        self.fixed_temperature = None if learnable else temperature
+        self.fixed_temperature = None if learnable else float(temperature)
         self.log_temperature = nn.Parameter(torch.tensor(math.log(temperature))) if learnable else None
 
     @property

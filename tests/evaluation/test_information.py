@@ -63,6 +63,8 @@ def test_the_three_forms_agree_and_stay_within_the_entropies(weights):
         ([[0.5, -0.5], [0.5, 0.5]], "probabilities must not be negative or NaN, got -0.5"),
         ([[0.5, math.nan], [0.25, 0.25]], "probabilities must not be negative or NaN, got nan"),
         ([[0.5, 0.5], [0.5, 0.5]], "probabilities must sum to 1, got 2"),
+        ([[0.5, 0.25], [0.25]], "probabilities must be numbers in rows of one length, got [[0.5, 0.25], [0.25]]"),
+        ("even", "probabilities must be numbers in rows of one length, got 'even'"),
         ([0.5, 0.5], "joint must be a table of two axes, got shape (2,)"),
     ],
 )
@@ -72,9 +74,10 @@ def test_a_table_that_is_none_is_refused(table, sentence):
     assert str(error.value) == sentence
 
 
-def test_a_base_must_be_above_one():
-    with pytest.raises(ValueError, match="base must be above 1, got 1"):
-        mutual_information([[1.0]], base=1)
+@pytest.mark.parametrize("base", [1, 0, math.nan, "e"])
+def test_a_base_must_be_above_one(base):
+    with pytest.raises(ValueError, match=f"base must be a number above 1, got {base!r}"):
+        mutual_information([[1.0]], base=base)
 
 
 def test_the_bound_is_log_n_minus_the_loss():

@@ -51,6 +51,10 @@ CASES = {
     "b must be a floating-point tensor, got torch.int64": lambda: losses.nt_xent(A, WHOLE),
     "a must be a floating-point tensor, got list": lambda: losses.nt_xent([[1.0]], B),
     "negatives must be a floating-point tensor, got torch.int64": lambda: losses.info_nce(A, B, WHOLE),
+    "negatives must be a floating-point tensor, got list": lambda: losses.info_nce(A, B, [[1.0, 2.0, 3.0]]),
+    "ids must be an integer tensor, got list": lambda: losses.nt_xent(A, B, ids=[0, 1, 2, 3]),
+    "labels must be an integer tensor of shape (4,), got list": lambda: losses.sup_con(A, [0, 1, 2, 3]),
+    "query must be a floating-point tensor, got ndarray": lambda: losses.info_nce(A.numpy(), B.numpy()),
     # names
     "reduction must be one of mean, sum, none; got 'avg'": lambda: losses.info_nce(A, B, reduction="avg"),
     "reduction must be one of mean, sum, none; got None": lambda: losses.Triplet(reduction=None),

@@ -97,7 +97,7 @@ def test_nt_xent(path, policy, ids):
 def test_symmetric_info_nce(path, value, ids):
     a, b, t = rows(7, 4), rows(7, 4, seed=1), temperature(value)
     fast = losses.symmetric_info_nce(a, b, temperature=t, ids=IDS[ids], reduction="none")
-    assert_same(fast, slow.symmetric_info_nce(a, b, temperature=t, ids=IDS[ids]), [a, b, t], tolerance=1e-9 / value)
+    assert_same(fast, slow.symmetric_info_nce(a, b, temperature=t, ids=IDS[ids]), [a, b, t])
 
 
 @pytest.mark.parametrize("ids", IDS)
@@ -136,7 +136,7 @@ def test_sup_con(path, value):
     found = ~reference.isnan()
     assert found.tolist() == [True, True, True, False, True, True, False, False]
     assert not fast[~found].any()
-    assert_same(fast[found], reference[found], [features, t], tolerance=1e-9 / value)
+    assert_same(fast[found], reference[found], [features, t])
     mean = losses.sup_con(features, labels, temperature=t)
     torch.testing.assert_close(mean, reference[found].mean(), rtol=1e-10, atol=1e-10)
 

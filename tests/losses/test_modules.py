@@ -29,15 +29,15 @@ PAIRS = {
         ),
     ),
     "NTXent": (
-        lambda: losses.NTXent(temperature=0.5, policy=losses.Debiased(0.1), reduction="none")(A, B, IDS),
+        lambda: losses.NTXent(temperature=0.5, policy=losses.Debiased(0.1), reduction="none")(A, B, ids=IDS),
         lambda: losses.nt_xent(A, B, temperature=0.5, policy=losses.Debiased(0.1), reduction="none", ids=IDS),
     ),
     "SymmetricInfoNCE": (
-        lambda: losses.SymmetricInfoNCE(temperature=0.5, reduction="none")(A, B, IDS),
+        lambda: losses.SymmetricInfoNCE(temperature=0.5, reduction="none")(A, B, ids=IDS),
         lambda: losses.symmetric_info_nce(A, B, temperature=0.5, reduction="none", ids=IDS),
     ),
     "Sigmoid": (
-        lambda: losses.Sigmoid(temperature=0.5, bias=-1.0, reduction="sum")(A, B, IDS),
+        lambda: losses.Sigmoid(temperature=0.5, bias=-1.0, reduction="sum")(A, B, ids=IDS),
         lambda: losses.sigmoid(A, B, temperature=0.5, bias=-1.0, reduction="sum", ids=IDS),
     ),
     "SupCon": (

@@ -47,6 +47,27 @@ def test_float32_agrees_with_float64_at_every_temperature(name, n, temperature):
         assert (g - w).norm() <= 1e-4 * w.norm()
 
 
+@pytest.mark.parametrize("temperature", TEMPERATURES)
+@pytest.mark.parametrize("n", [40, 700])
+def test_sigmoid_nce_and_sup_con_agree_with_float64_at_every_temperature(n, temperature):
+    a, b = views(n, 32)
+    labels, keys = torch.arange(n) % 7, views(900, 32, seed=9)[0].detach()
+    log_partition = losses.estimate_log_partition(a, keys, items=5000, temperature=temperature).item()
+    assert math.isfinite(log_partition)
+    calls = [
+        lambda a, b: losses.sigmoid(a, b, temperature=temperature, bias=-5.0),
+        lambda a, b: losses.nce(a, b, keys, log_partition=log_partition, items=5000, temperature=temperature),
+        lambda a, b: losses.sup_con(torch.cat([a, b]), labels.repeat(2), temperature=temperature),
+    ]
+    for call in calls:
+        loss, exact = call(a, b), call(a.double(), b.double())
+        torch.testing.assert_close(loss.double(), exact, rtol=1e-5, atol=1e-5)
+        (got,), (want,) = (torch.autograd.grad(value, [a]) for value in (loss, exact))
+        assert got.isfinite().all()
+        assert (got.norm(dim=1) > 0).all()
+        assert (got - want).norm() <= 1e-4 * want.norm()
+
+
 @pytest.mark.parametrize("policy", [losses.Hardest(8), losses.HardWeighted(1.0), losses.Debiased(0.05)])
 @pytest.mark.parametrize("temperature", TEMPERATURES)
 def test_policies_agree_with_float64_at_every_temperature(policy, temperature):
