@@ -74,6 +74,8 @@ def _table(joint: ArrayLike) -> NDArray[np.float64]:
 
 
 def _distribution(probabilities: ArrayLike) -> NDArray[np.float64]:
+    if isinstance(probabilities, Tensor):
+        probabilities = probabilities.detach().cpu().numpy()
     try:
         p = np.asarray(probabilities, dtype=np.float64)
     except (TypeError, ValueError):

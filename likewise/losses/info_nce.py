@@ -4,13 +4,12 @@ van den Oord et al., 2018 (the loss, and its bound on mutual information); He et
 (keys from a queue); Radford et al., 2021 (both directions, with a learned temperature).
 """
 
-import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from likewise.losses import streamed
 from likewise.losses.inputs import (
     Reduction,
+    as_scalar,
     check_id_pair,
     check_ids,
     check_negatives,
@@ -25,7 +24,7 @@ from likewise.losses.inputs import (
 from likewise.losses.masks import Mask
 from likewise.losses.negatives import FixedNegatives, Negatives, NegativesPerQuery, SharedNegatives
 from likewise.losses.policies import Policy, check_policy, lookup_loss
-from likewise.losses.similarity import Prepared, Similarity, check_similarity, prepare
+from likewise.losses.similarity import Similarity, check_similarity, prepare
 from likewise.losses.temperature import Tempered
 
 
@@ -60,31 +59,23 @@ def info_nce(
     check_similarity(similarity)
     check_policy(policy, similarity)
     dtype = working_dtype(query, positive, query if negatives is None else negatives)
-    prepared = prepare(similarity, query, temperature, dtype)
+    if negatives is None and key_ids is None:
+        key_ids = query_ids
+    check_id_pair(query_ids, key_ids, (len(query),), tuple((positive if negatives is None else negatives).shape[:-1]))
+    prepared = prepare(similarity, query, as_scalar(temperature, dtype), dtype)
     keys = prepared.key_rows(positive)
-    n = len(query)
-    if negatives is None and query_ids is None and key_ids is None and policy is None and streamed.is_small(n, n):
-        return cross_entropy(prepared.query @ keys.T, torch.arange(n, device=query.device), reduction=reduction)
-    found = _negatives(prepared, keys, negatives, query_ids, key_ids)
-    return lookup_loss((prepared.query * keys).sum(dim=1), found, policy, reduction)
-
-
-def _negatives(
-    prepared: Prepared, keys: Tensor, negatives: Tensor | None, query_ids: Tensor | None, key_ids: Tensor | None
-) -> Negatives:
-    """The negatives that info_nce was given, or the other rows of its positives' prepared `keys`."""
-    n = len(keys)
     if negatives is None:
-        key_ids = query_ids if key_ids is None else key_ids
-        check_id_pair(query_ids, key_ids, (n,), (n,))
-        return SharedNegatives(prepared, keys, Mask(query_ids, key_ids, own=(0,)))
-    check_id_pair(query_ids, key_ids, (n,), tuple(negatives.shape[:-1]))
-    if negatives.ndim == 3:
-        return NegativesPerQuery(prepared, negatives, query_ids, key_ids)
-    mask = Mask(query_ids, key_ids)
-    if negatives.requires_grad and torch.is_grad_enabled():
-        return SharedNegatives(prepared, prepared.key_rows(negatives), mask)
-    return FixedNegatives(prepared, negatives, mask)
+        mask = Mask(query_ids, key_ids, own=(0,))
+        found: Negatives = SharedNegatives(prepared, keys, mask)
+        if not keys.requires_grad:
+            found = FixedNegatives(prepared, positive, mask)
+    elif negatives.ndim == 3:
+        found = NegativesPerQuery(prepared, negatives, query_ids, key_ids)
+    elif negatives.requires_grad:
+        found = SharedNegatives(prepared, prepared.key_rows(negatives), Mask(query_ids, key_ids))
+    else:
+        found = FixedNegatives(prepared, negatives, Mask(query_ids, key_ids))
+    return lookup_loss((prepared.query * keys).sum(dim=1), found, policy, reduction).to(dtype)
 
 
 @full_precision
@@ -107,14 +98,11 @@ def symmetric_info_nce(
     check_one_device(a=a, b=b, ids=ids)
     if ids is not None:
         check_ids("ids", ids, (len(a),))
-    prepared = prepare("cosine", a, temperature, working_dtype(a, b))
+    dtype = working_dtype(a, b)
+    prepared = prepare("cosine", a, as_scalar(temperature, dtype), dtype)
     keys = prepared.key_rows(b)
-    if ids is None and streamed.is_small(len(a), len(a)):
-        scores, own = prepared.query @ keys.T, torch.arange(len(a), device=a.device)
-        both = cross_entropy(scores, own, reduction=reduction) + cross_entropy(scores.T, own, reduction=reduction)
-        return both / 2
     mask = Mask(ids, ids, own=(0,))
-    rows, columns, positive = streamed.log_sum_exp_both(prepared.query, keys, mask, prepared.largest)
+    rows, columns, positive = streamed.log_sum_exp_both(prepared.query, keys, mask, prepared.bound)
     both = streamed.exact_softplus(rows - positive) + streamed.exact_softplus(columns - positive)
     return reduce(both / 2, reduction, mask.valid)
 

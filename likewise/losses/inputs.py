@@ -7,6 +7,7 @@ accelerator is not read back, so that a training step never waits for the device
 import functools
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from numbers import Real
 from typing import Literal, ParamSpec
 
@@ -17,6 +18,7 @@ Reduction = Literal["mean", "sum", "none"]
 Arguments = ParamSpec("Arguments")
 
 REDUCTIONS = ("mean", "sum", "none")
+WHOLE_NUMBERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
 def check_rows(**rows: Tensor) -> None:
@@ -65,6 +67,11 @@ def check_number(name: str, number: float) -> None:
         raise ValueError(f"{name} must be a number, got {number!r}")
 
 
+def as_scalar(number: float | Tensor, dtype: torch.dtype) -> float | Tensor:
+    """A checked number as a Python float, or a tensor of no axes in `dtype`: rounded no more than once."""
+    return number.to(dtype).reshape(()) if isinstance(number, Tensor) else float(number)
+
+
 def check_margin(margin: float) -> None:
     check_number("margin", margin)
     if not 0 <= margin < math.inf:
@@ -99,10 +106,12 @@ def check_log_partition(log_partition: float | Tensor) -> None:
 def check_noise(items: int | None, noise_log_prob: float | tuple[Tensor, Tensor] | None, n: int, k: int) -> None:
     """Expect either a number of items or the noise's log-probabilities."""
     if (items is None) == (noise_log_prob is None):
-        raise ValueError(f"one of items and noise_log_prob must be given, got {'both' if items else 'neither'}")
+        raise ValueError(f"one of items and noise_log_prob must be given, got {'neither' if items is None else 'both'}")
     if items is not None:
         check_items(items)
     elif isinstance(noise_log_prob, tuple):
+        for noise in noise_log_prob:
+            check_floating("noise_log_prob", noise)
         shapes = tuple(tuple(noise.shape) for noise in noise_log_prob)
         if shapes != ((n,), (k,)):
             raise ValueError(f"noise_log_prob must be a pair of shapes ({n},) and ({k},), got {shapes}")
@@ -117,7 +126,7 @@ def check_proximal(proximal: float) -> None:
 
 
 def check_labels(labels: Tensor, n: int) -> None:
-    if not isinstance(labels, Tensor) or labels.is_floating_point() or labels.shape != (n,):
+    if not isinstance(labels, Tensor) or labels.dtype not in WHOLE_NUMBERS or labels.shape != (n,):
         got = f"{_shape(labels)} of {labels.dtype}" if isinstance(labels, Tensor) else type(labels).__name__
         raise ValueError(f"labels must be an integer tensor of shape ({n},), got {got}")
 
@@ -135,10 +144,10 @@ def check_reduction(reduction: str) -> None:
 
 def check_ids(name: str, ids: Tensor, shape: tuple[int, ...]) -> None:
     """Expect integer ids of `shape`, or of `shape` and one more axis of several columns."""
-    if not isinstance(ids, Tensor) or ids.is_floating_point() or ids.is_complex() or ids.dtype is torch.bool:
+    if not isinstance(ids, Tensor) or ids.dtype not in WHOLE_NUMBERS:
         got = ids.dtype if isinstance(ids, Tensor) else type(ids).__name__
         raise ValueError(f"{name} must be an integer tensor, got {got}")
-    if ids.shape[: len(shape)] != shape or ids.ndim > len(shape) + 1:
+    if ids.shape[: len(shape)] != shape or ids.ndim > len(shape) + 1 or 0 in ids.shape[len(shape) :]:
         expected = ", ".join(map(str, shape))
         raise ValueError(f"{name} must be of shape ({expected},) or ({expected}, g), got {_shape(ids)}")
 
@@ -191,12 +200,17 @@ def full_precision(loss: Callable[Arguments, Tensor]) -> Callable[Arguments, Ten
     @functools.wraps(loss)
     def wrapped(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Tensor:
         device = next((value.device.type for value in (*args, *kwargs.values()) if isinstance(value, Tensor)), "cpu")
-        if not (torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)):
-            return loss(*args, **kwargs)
-        with torch.autocast(device, enabled=False):
+        with autocast_off(device):
             return loss(*args, **kwargs)
 
     return wrapped
+
+
+def autocast_off(device: str) -> AbstractContextManager[object]:
+    """Autocast off on a device where it is on."""
+    if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
+        return torch.autocast(device, enabled=False)
+    return nullcontext()
 
 
 def _shape(tensor: Tensor) -> tuple[int, ...]:

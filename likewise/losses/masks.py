@@ -35,8 +35,6 @@ class Mask:
         padding = (key_ids == NOBODY).all(dim=1)
         if padding.device.type != "cpu" or padding.any() or not self.valid.all():
             self.padding = ~self.valid[:, None], padding
-        # The query's -1 becomes -2, so that it does not meet the key's.
-        query_ids = query_ids.masked_fill(query_ids == NOBODY, NOBODY - 1)
         pairs = zip(query_ids.T, key_ids.T, strict=True)
         self.matches = [find_matches(query.contiguous(), key.contiguous()) for query, key in pairs]
 
@@ -88,20 +86,23 @@ class DenseMatches:
     key_ids: Tensor
 
     def hide(self, scores: Tensor, rows: slice, columns: slice) -> None:
-        scores.masked_fill_(self.query_ids[rows, None] == self.key_ids[columns], -torch.inf)
+        query_ids, key_ids = self.query_ids[rows, None], self.key_ids[columns]
+        scores.masked_fill_((query_ids == key_ids) & (key_ids != NOBODY), -torch.inf)
 
 
 def find_matches(query_ids: Tensor, key_ids: Tensor) -> Matches | DenseMatches:
     """Where ids of (n,) queries equal those of (k,) keys.
 
     On a CPU comparing a tile of ids costs as much as the product that makes its scores, and few of
-    them match: their places are found once, by sorting. An accelerator would have to be waited for.
+    them match: their places are found once, by sorting. For a few rows that is not worth while, and
+    an accelerator would have to be waited for.
     """
-    if query_ids.device.type != "cpu":
+    if query_ids.device.type != "cpu" or len(query_ids) * len(key_ids) <= 2**16:
         return DenseMatches(query_ids, key_ids)
     present, order = query_ids.sort()
     first = torch.searchsorted(present, key_ids)
-    keys = (present[first.clamp(max=len(present) - 1)] == key_ids).nonzero().squeeze(1)
+    present_too = present[first.clamp(max=len(present) - 1)] == key_ids
+    keys = (present_too & (key_ids != NOBODY)).nonzero().squeeze(1)
     first = first[keys]
     count = torch.searchsorted(present, key_ids[keys], right=True) - first
     before = count.cumsum(dim=0) - count
@@ -114,7 +115,7 @@ def find_matches(query_ids: Tensor, key_ids: Tensor) -> Matches | DenseMatches:
 
 def as_columns(ids: Tensor, axes: int = 1) -> Tensor:
     """Ids of `axes` axes with one more for their g columns: one column where there is none yet."""
-    return ids[..., None] if ids.ndim == axes else ids
+    return (ids[..., None] if ids.ndim == axes else ids).to(torch.int64)
 
 
 def steps(length: int, step: int) -> Iterator[slice]:

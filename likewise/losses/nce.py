@@ -12,11 +12,13 @@ from torch import Tensor
 from likewise.losses import streamed
 from likewise.losses.inputs import (
     Reduction,
+    as_scalar,
     check_id_pair,
     check_items,
     check_log_partition,
     check_negatives,
     check_noise,
+    check_number,
     check_one_device,
     check_proximal,
     check_reduction,
@@ -27,7 +29,7 @@ from likewise.losses.inputs import (
     working_dtype,
 )
 from likewise.losses.masks import Mask
-from likewise.losses.similarity import largest_cosine, unit
+from likewise.losses.similarity import cosine_bound, unit
 from likewise.losses.temperature import Tempered
 
 
@@ -73,15 +75,16 @@ def nce(
     )
     dtype = working_dtype(query, positive, negatives)
     unit_query = unit(query.to(dtype))
-    rows = unit_query / temperature
+    rows = unit_query / as_scalar(temperature, dtype)
     if isinstance(noise_log_prob, tuple):
         noise_of_positive, noise_of_negatives = (noise.to(rows) for noise in noise_log_prob)
     else:
         noise = noise_log_prob if noise_log_prob is not None else -math.log(items or 1)
-        noise_of_positive, noise_of_negatives = rows.new_tensor(noise), rows.new_full((len(negatives),), noise)
+        noise_of_positive, noise_of_negatives = (rows.new_full((len(keys),), noise) for keys in (query, negatives))
 
     mask = Mask(query_ids, key_ids)
     count = mask.count(len(query), len(negatives), like=rows)
+    log_partition = as_scalar(log_partition, dtype)
     if isinstance(log_partition, Tensor):
         log_partition = log_partition.detach()
     threshold = log_partition + count.clamp(min=1).log()  # log(Z · m), (n,)
@@ -118,10 +121,12 @@ def estimate_log_partition(
     check_id_pair(query_ids, key_ids, (len(query),), (len(negatives),))
     check_items(items)
     check_temperature(temperature)
-    rows = unit(query.to(working_dtype(query, negatives))) / temperature
+    check_one_device(query=query, negatives=negatives, query_ids=query_ids, key_ids=key_ids)
+    dtype = working_dtype(query, negatives)
+    rows = unit(query.to(dtype)) / as_scalar(temperature, dtype)
     mask = Mask(query_ids, key_ids)
     log_sums = streamed.log_sum_exp_lookup(
-        rows, negatives, lambda keys: unit(keys.to(rows.dtype)), mask, largest_cosine(temperature)
+        rows, negatives, lambda keys: unit(keys.to(rows.dtype)), mask, cosine_bound(temperature)
     )
     pairs = mask.count(len(query), len(negatives), like=rows).sum()
     return math.log(items) + log_sums.logsumexp(dim=0) - pairs.log()
@@ -150,6 +155,7 @@ class NCE(Tempered):
         check_items(items)
         check_proximal(proximal)
         check_reduction(reduction)
+        check_number("partition_momentum", partition_momentum)
         if not 0 <= partition_momentum < 1:
             raise ValueError(f"partition_momentum must be in [0, 1), got {partition_momentum:g}")
         self.items, self.proximal, self.reduction = items, proximal, reduction

@@ -35,10 +35,10 @@ class SharedNegatives:
 
     def __init__(self, prepared: Prepared, keys: Tensor, mask: Mask) -> None:
         self.query, self.keys, self.mask = prepared.query, keys, mask
-        self.largest, self.lowest, self.valid = prepared.largest, prepared.lowest, mask.valid
+        self.bound, self.lowest, self.valid = prepared.bound, prepared.lowest, mask.valid
 
     def log_sum(self, power: float = 1.0) -> Tensor:
-        return streamed.log_sum_exp(_times(self.query, power), self.keys, self.mask, _scaled(self.largest, power))
+        return streamed.log_sum_exp(_times(self.query, power), self.keys, self.mask, _scaled(self.bound, power))
 
     def log_sum_of_hardest(self, hardest: int) -> Tensor:
         return streamed.log_sum_exp_hardest(self.query, self.keys, hardest, self.mask)
@@ -55,8 +55,8 @@ class FixedNegatives(SharedNegatives):
         self.key_rows = prepared.key_rows
 
     def log_sum(self, power: float = 1.0) -> Tensor:
-        query, largest = _times(self.query, power), _scaled(self.largest, power)
-        return streamed.log_sum_exp_lookup(query, self.keys, self.key_rows, self.mask, largest)
+        query, bound = _times(self.query, power), _scaled(self.bound, power)
+        return streamed.log_sum_exp_lookup(query, self.keys, self.key_rows, self.mask, bound)
 
     def log_sum_of_hardest(self, hardest: int) -> Tensor:
         return streamed.log_sum_exp_hardest(self.query, self.key_rows(self.keys), hardest, self.mask)
@@ -65,13 +65,13 @@ class FixedNegatives(SharedNegatives):
 class NegativesWithin:
     """The other rows of one set: scores ⟨row_i, row_j⟩, symmetric as their mask."""
 
-    def __init__(self, rows: Tensor, mask: Mask, largest: float | None, lowest: float | Tensor) -> None:
-        self.rows, self.mask, self.largest = rows, mask, largest
+    def __init__(self, rows: Tensor, mask: Mask, bound: float | None, lowest: float | Tensor) -> None:
+        self.rows, self.mask, self.bound = rows, mask, bound
         self.lowest: float | Tensor | None = lowest
         self.valid = mask.valid
 
     def log_sum(self, power: float = 1.0) -> Tensor:
-        return streamed.log_sum_exp_within(_times(self.rows, power**0.5), self.mask, _scaled(self.largest, power))
+        return streamed.log_sum_exp_within(_times(self.rows, power**0.5), self.mask, _scaled(self.bound, power))
 
     def log_sum_of_hardest(self, hardest: int) -> Tensor:
         return streamed.log_sum_exp_hardest(self.rows, self.rows, hardest, self.mask)
@@ -117,5 +117,5 @@ def _times(rows: Tensor, factor: float) -> Tensor:
     return rows if factor == 1 else rows * factor
 
 
-def _scaled(largest: float | None, power: float) -> float | None:
-    return None if largest is None else largest * power
+def _scaled(bound: float | None, power: float) -> float | None:
+    return None if bound is None else bound * power

@@ -5,23 +5,24 @@ Sohn, 2016; named and made popular by SimCLR (Chen et al., 2020).
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from likewise.losses import streamed
 from likewise.losses.inputs import (
     Reduction,
+    as_scalar,
     check_ids,
     check_one_device,
     check_reduction,
     check_rows,
     check_temperature,
     full_precision,
+    reduce,
     working_dtype,
 )
 from likewise.losses.masks import Mask
 from likewise.losses.negatives import NegativesWithin
 from likewise.losses.policies import Policy, check_policy, lookup_loss
-from likewise.losses.similarity import largest_cosine, unit
+from likewise.losses.similarity import cosine_bound, unit
 from likewise.losses.temperature import Tempered
 
 
@@ -46,19 +47,18 @@ def nt_xent(
     check_reduction(reduction)
     check_policy(policy)
     check_one_device(a=a, b=b, ids=ids)
-    n = len(a)
-    # Both sides carry the root of the temperature: the scores are then symmetric, rows @ rows.T.
-    rows = unit(torch.cat([a, b]).to(working_dtype(a, b))) / temperature**0.5
-    if ids is None and policy is None and streamed.is_small(2 * n, 2 * n):
-        scores = (rows @ rows.T).fill_diagonal_(-torch.inf)
-        partner = torch.arange(2 * n, device=a.device).roll(n)
-        return cross_entropy(scores, partner, reduction=reduction)
+    n, dtype = len(a), working_dtype(a, b)
     if ids is not None:
         check_ids("ids", ids, (n,))
         ids = torch.cat([ids, ids])
-    negatives = NegativesWithin(
-        rows, Mask(ids, ids, own=(0, n, -n)), largest_cosine(temperature), lowest=-1 / temperature
-    )
+    mask = Mask(ids, ids, own=(0, n, -n))
+    temperature = as_scalar(temperature, dtype)
+    # Both sides carry the root of the temperature: the scores are then symmetric, rows @ rows.T.
+    rows = unit(torch.cat([a, b]).to(dtype)) * temperature**-0.5
+    if policy is None:
+        log_sum, partner = streamed.log_sum_exp_pairs(rows, mask, cosine_bound(temperature))
+        return reduce(streamed.exact_softplus(log_sum - partner), reduction, mask.valid)
+    negatives = NegativesWithin(rows, mask, cosine_bound(temperature), lowest=-1 / temperature)
     positive = (rows[:n] * rows[n:]).sum(dim=1)
     return lookup_loss(torch.cat([positive, positive]), negatives, policy, reduction)
 

@@ -33,7 +33,7 @@ def check_policy(policy: Policy | None, similarity: str = "cosine") -> None:
         return
     if isinstance(policy, type) or not hasattr(policy, "log_mass"):
         raise ValueError(f"policy must be Hardest(k), Debiased(prior), HardWeighted(beta) or None, got {policy!r}")
-    if policy.needs_lowest and similarity != "cosine":
+    if getattr(policy, "needs_lowest", False) and similarity != "cosine":
         raise ValueError(f"{policy!r} needs similarity 'cosine', the only one with a lowest score; got {similarity!r}")
 
 
@@ -74,7 +74,7 @@ class Debiased:
 
     def log_mass(self, negatives: Negatives, positive: Tensor) -> Tensor:
         count = negatives.log_count()
-        return count + _without_positives(negatives.log_sum() - count, positive, self.prior, negatives.lowest)
+        return count + _without_positives(negatives.log_sum() - count, positive, self.prior, _lowest(negatives))
 
 
 @dataclass(frozen=True)
@@ -103,16 +103,16 @@ class HardWeighted:
         # Without negatives both are -inf, and so must their difference be.
         log_mean = torch.where(below == -torch.inf, below, above - below)
         if self.prior:
-            log_mean = _without_positives(log_mean, positive, self.prior, negatives.lowest)
+            log_mean = _without_positives(log_mean, positive, self.prior, _lowest(negatives))
         return negatives.log_count() + log_mean
 
 
-def _without_positives(log_mean: Tensor, positive: Tensor, prior: float, lowest: float | Tensor | None) -> Tensor:
+def _without_positives(log_mean: Tensor, positive: Tensor, prior: float, lowest: float | Tensor) -> Tensor:
     """log max((e^log_mean − prior · e^positive) / (1 − prior), e^lowest), without leaving log space."""
     share = (math.log(prior) if prior else -math.inf) + positive - log_mean  # log of the positives' share in the mean
     all_of_it = ~(share.detach().exp() < 1)  # also where there are no negatives: share is then inf or NaN
     debiased = log_mean + torch.log1p(-share.masked_fill(all_of_it, -1).exp()) - math.log1p(-prior)
-    floor = torch.as_tensor(lowest).to(debiased)
+    floor = lowest if isinstance(lowest, Tensor) else debiased.new_full((), lowest)
     return torch.where(all_of_it, floor, torch.maximum(debiased, floor))
 
 
@@ -120,3 +120,8 @@ def _check_prior(name: str, prior: float) -> None:
     check_number(f"{name}'s prior", prior)
     if not 0 <= prior < 1:
         raise ValueError(f"{name} needs a prior in [0, 1), got {prior:g}")
+
+
+def _lowest(negatives: Negatives) -> float | Tensor:
+    assert negatives.lowest is not None, "check_policy lets such a policy meet cosines only"
+    return negatives.lowest

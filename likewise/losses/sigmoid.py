@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from likewise.losses import streamed
 from likewise.losses.inputs import (
     Reduction,
+    as_scalar,
     check_bias,
     check_ids,
     check_one_device,
@@ -48,7 +49,8 @@ def sigmoid(
     if ids is not None:
         check_ids("ids", ids, (len(a),))
     dtype = working_dtype(a, b)
-    query, keys = unit(a.to(dtype)) / temperature, unit(b.to(dtype))
+    bias = as_scalar(bias, dtype)
+    query, keys = unit(a.to(dtype)) / as_scalar(temperature, dtype), unit(b.to(dtype))
     pair = (query * keys).sum(dim=1) + bias
     # The bias is one more coordinate: ⟨(query, bias), (key, 1)⟩ = s + bias.
     ones = query.new_ones(len(query), 1)

@@ -22,7 +22,7 @@ class Prepared:
 
     query: Tensor  # (n, d), or (n, d + 2) for euclidean
     key_rows: Callable[[Tensor], Tensor]  # (..., d) -> (..., d) or (..., d + 2)
-    largest: float | None = None  # no score is farther from 0, where the host knows
+    bound: float | None = None  # no score is farther from 0, where the host knows
     lowest: float | Tensor | None = None  # no score is lower, where there is such a one
 
 
@@ -33,12 +33,15 @@ def prepare(similarity: str, query: Tensor, temperature: float | Tensor, dtype: 
         return Prepared(
             unit(query) / temperature,
             lambda key: unit(key.to(dtype)),
-            largest=largest_cosine(temperature),
+            bound=cosine_bound(temperature),
             lowest=-1 / temperature,
         )
     if similarity == "dot":
         return Prepared(query / temperature, lambda key: key.to(dtype))
-    # -|a - b|² = 2ab - |a|² - |b|²; measured from the mean, fewer digits cancel than from the origin.
+    # -|a - b|² = 2ab - |a|² - |b|² loses digits where rows are near each other and far from 0. Hence
+    # in float64, and measured from the mean.
+    dtype = torch.float64
+    query = query.to(dtype)
     centre = query.detach().mean(dim=0)
     query = query - centre
     square = query.square().sum(dim=1, keepdim=True)
@@ -58,12 +61,12 @@ def check_similarity(similarity: str) -> None:
 
 
 def unit(rows: Tensor) -> Tensor:
-    """Rows of length one. A zero row stays zero: it is orthogonal to everything, and its gradient is finite."""
+    """Rows of length one. One shorter than 1e-12 stays as it is: near enough orthogonal to all, its gradient finite."""
     length: Tensor = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
-    return rows * length.masked_fill(length == 0, 1).reciprocal()
+    return rows * length.masked_fill(length < 1e-12, 1).reciprocal()
 
 
-def largest_cosine(temperature: float | Tensor) -> float | None:
+def cosine_bound(temperature: float | Tensor) -> float | None:
     """1 / temperature, where the host knows it."""
     if isinstance(temperature, Tensor) and temperature.device.type != "cpu":
         return None

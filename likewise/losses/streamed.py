@@ -3,12 +3,14 @@
 Every loss that looks a query up among many keys needs `query @ keys.T`, a function of each
 score, and sums over rows (or over rows and columns). Here that matrix exists one tile at a
 time: a tile is made by one product, hidden candidates become -inf, it is summed, and the
-next tile takes its place. Memory grows with n + k; the results are exact.
+next tile takes its place. Memory grows with n + k; the results are exact. A problem of one
+tile keeps it for backward; a larger one makes its tiles once more.
 
     log_sum_exp          each row's log Σ e^score; keys may carry gradient
     log_sum_exp_lookup   the same for keys without gradient: loss and gradient in one pass
     log_sum_exp_both     each row's and each column's, from the same tiles, and the diagonal
     log_sum_exp_within   rows among themselves: the tiles above the diagonal are enough
+    log_sum_exp_pairs    the same for two views of each item, and the partners' scores
     log_sum_exp_hardest  only the highest scores of each row count
     softplus_sum         each row's Σ log(1 + e^score)
 
@@ -18,7 +20,7 @@ similarity and bias are ordinary autograd outside. The tiling follows online sof
 al., 2022).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -27,11 +29,9 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import softplus
 
+from likewise.losses.inputs import autocast_off
 from likewise.losses.masks import Mask, steps
 from likewise.losses.tiles import Scratch, add_product, slabs_for, tile_shape, tiles, tiles_above_diagonal
-
-# Below this many scores the whole matrix is cheaper than the bookkeeping of tiles.
-SMALL = 2**18
 
 # Scores within ±40 can be exponentiated as they are: e^±40, summed over a billion keys and
 # divided again, stays far inside float32. So a cosine at temperature 0.025 or above needs no
@@ -41,40 +41,42 @@ SAFE_SCORE = 40.0
 KeyRows = Callable[[Tensor], Tensor]
 
 
-def is_small(n: int, k: int) -> bool:
-    return n * k <= SMALL
-
-
-def log_sum_exp(query: Tensor, keys: Tensor, mask: Mask, largest: float | None) -> Tensor:
+def log_sum_exp(query: Tensor, keys: Tensor, mask: Mask, bound: float | None) -> Tensor:
     """log Σ_j e^{⟨query_i, key_j⟩} over the candidates of each row, (n,); -inf where none is left.
 
-    `largest` is the largest score that may come, or None where that is not known.
+    `bound` is what no score exceeds in size, or None where that is not known.
     """
-    lse: Tensor = _Rows.apply(query, keys, mask, _is_safe(largest))  # type: ignore[no-untyped-call]
+    lse: Tensor = _Rows.apply(query, keys, mask, _is_safe(bound))  # type: ignore[no-untyped-call]
     return lse
 
 
-def log_sum_exp_lookup(query: Tensor, keys: Tensor, key_rows: KeyRows, mask: Mask, largest: float | None) -> Tensor:
+def log_sum_exp_lookup(query: Tensor, keys: Tensor, key_rows: KeyRows, mask: Mask, bound: float | None) -> Tensor:
     """`log_sum_exp` for keys without gradient, each tile of which goes through `key_rows` first.
 
     The gradient for a query is an attention read over the keys, Σ_j P_ij key_j: it is summed in
     the same pass as the loss, so that backward has nothing left to do.
     """
     reads = query.requires_grad and torch.is_grad_enabled()
-    lse: Tensor = _Lookup.apply(query, keys.detach(), key_rows, mask, _is_safe(largest), reads)  # type: ignore[no-untyped-call]
+    lse: Tensor = _Lookup.apply(query, keys.detach(), key_rows, mask, _is_safe(bound), reads)  # type: ignore[no-untyped-call]
     return lse
 
 
-def log_sum_exp_both(query: Tensor, keys: Tensor, mask: Mask, largest: float | None) -> tuple[Tensor, Tensor, Tensor]:
+def log_sum_exp_both(query: Tensor, keys: Tensor, mask: Mask, bound: float | None) -> tuple[Tensor, Tensor, Tensor]:
     """`log_sum_exp` of the rows and of the columns, and the own pairs' scores ⟨query_i, key_i⟩; (n,) each."""
-    rows, columns, own = _Both.apply(query, keys, mask, _is_safe(largest))  # type: ignore[no-untyped-call]
+    rows, columns, own = _Both.apply(query, keys, mask, _is_safe(bound))  # type: ignore[no-untyped-call]
     return rows, columns, own
 
 
-def log_sum_exp_within(rows: Tensor, mask: Mask, largest: float | None) -> Tensor:
+def log_sum_exp_within(rows: Tensor, mask: Mask, bound: float | None) -> Tensor:
     """`log_sum_exp` of rows among themselves, scores ⟨row_i, row_j⟩; the mask must be symmetric."""
-    lse: Tensor = _Within.apply(rows, mask, _is_safe(largest))  # type: ignore[no-untyped-call]
-    return lse
+    lse, _ = _Within.apply(rows, mask, _is_safe(bound), 0)  # type: ignore[no-untyped-call]
+    return lse  # type: ignore[no-any-return]
+
+
+def log_sum_exp_pairs(rows: Tensor, mask: Mask, bound: float | None) -> tuple[Tensor, Tensor]:
+    """`log_sum_exp_within` of 2n rows, and each one's score with its partner n rows away; (2n,) each."""
+    lse, partner = _Within.apply(rows, mask, _is_safe(bound), len(rows) // 2)  # type: ignore[no-untyped-call]
+    return lse, partner
 
 
 def log_sum_exp_hardest(query: Tensor, keys: Tensor, hardest: int, mask: Mask) -> Tensor:
@@ -89,8 +91,8 @@ def softplus_sum(query: Tensor, keys: Tensor, mask: Mask) -> Tensor:
     return total
 
 
-def _is_safe(largest: float | None) -> bool:
-    return largest is not None and largest <= SAFE_SCORE
+def _is_safe(bound: float | None) -> bool:
+    return bound is not None and bound <= SAFE_SCORE
 
 
 class _RunningLogSumExp:
@@ -124,15 +126,12 @@ def _finite(lse: Tensor) -> Tensor:
     return lse.masked_fill(lse == -torch.inf, 0)
 
 
-def _add_tile(
-    scores: Tensor, rows: slice, columns: slice, row_sums: _RunningLogSumExp, column_sums: _RunningLogSumExp | None
+def _add_both(
+    scores: Tensor, rows: slice, columns: slice, row_sums: _RunningLogSumExp, column_sums: _RunningLogSumExp
 ) -> None:
-    """Add one tile to the sums of its rows and, where there are any, of its columns."""
-    if column_sums is None:
+    """Add one tile to the sums of its rows and of its columns."""
+    if row_sums.highest is None:  # one exponential serves both
         row_sums.add(rows, scores)
-    elif row_sums.highest is None:  # one exponential serves both
-        scores.exp_()
-        row_sums.total[rows].add_(scores.sum(dim=1))
         column_sums.total[columns].add_(scores.sum(dim=0))
     else:
         row_sums.add(rows, scores.clone())
@@ -153,18 +152,37 @@ class _Pull:
         self.scratch = Scratch(row[0])
 
     def __call__(self, scores: Tensor, rows: slice, columns: slice) -> Tensor:
-        spare = self.scratch.shaped(*scores.shape)
+        """The derivative for a tile of scores, which it may overwrite."""
         if self.safe:
-            factor = self.factors[0][rows, None]
-            if len(self.factors) == 2:
-                factor = torch.add(factor, self.factors[1][columns], out=spare)
-            return scores.exp_().mul_(factor)
+            return self.of_weights(scores.exp_(), rows, columns)
         lse, grad = self.sides[0]
-        weights = torch.sub(scores, lse[rows, None], out=spare).exp_().mul_(grad[rows, None])
+        spare = self.scratch.shaped(*scores.shape)
+        pulled = torch.sub(scores, lse[rows, None], out=spare).exp_().mul_(grad[rows, None])
         if len(self.sides) == 2:
             lse, grad = self.sides[1]
-            weights += scores.sub_(lse[columns]).exp_().mul_(grad[columns])
-        return weights
+            pulled += scores.sub_(lse[columns]).exp_().mul_(grad[columns])
+        return pulled
+
+    def of_weights(self, weights: Tensor, rows: slice, columns: slice) -> Tensor:
+        """The derivative for a tile of safe scores whose weights e^s are given."""
+        factor = self.factors[0][rows, None]
+        spare = self.scratch.shaped(*weights.shape)
+        if len(self.factors) == 2:
+            factor = torch.add(factor, self.factors[1][columns], out=spare)
+        return torch.mul(weights, factor, out=spare)
+
+
+def _pulled_tiles(
+    query: Tensor, keys: Tensor, mask: Mask, pull: _Pull, kept: Tensor | None
+) -> Iterator[tuple[slice, slice, Tensor, Tensor]]:
+    """∂loss/∂score of each tile, from the one that was kept or made once more, in the manner of `tiles`."""
+    if kept is not None:
+        rows, columns = slice(0, len(query)), slice(0, len(keys))
+        yield rows, columns, keys, pull.of_weights(kept, rows, columns)
+        return
+    remade = tiles_above_diagonal(query, mask) if keys is query else tiles(query, keys, mask)
+    for rows, columns, chunk, scores in remade:
+        yield rows, columns, chunk, pull(scores, rows, columns)
 
 
 class _Rows(Function):
@@ -172,20 +190,22 @@ class _Rows(Function):
 
     @staticmethod
     def forward(ctx: Any, query: Tensor, keys: Tensor, mask: Mask, safe: bool) -> Tensor:
-        sums = _RunningLogSumExp(len(query), query, safe)
+        sums, weights = _RunningLogSumExp(len(query), query, safe), None
         for rows, _, _, scores in tiles(query, keys, mask):
-            sums.add(rows, scores)
+            weights, _ = sums.add(rows, scores)
         lse = sums.result()
-        ctx.save_for_backward(query, keys, lse)
+        ctx.save_for_backward(query, keys, lse, _keep(weights, query, keys, safe))
         ctx.mask, ctx.safe = mask, safe
         return lse
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        query, keys, lse = ctx.saved_tensors
-        d_query, d_keys = torch.zeros_like(query), torch.zeros_like(keys)
-        _pull_back(query, keys, ctx.mask, _Pull((lse, grad), None, ctx.safe), d_query, d_keys)
+        query, keys, lse, kept = ctx.saved_tensors
+        d_query = torch.zeros_like(query)
+        d_keys = torch.zeros_like(keys) if ctx.needs_input_grad[1] else None
+        pull = _Pull((lse, grad), None, ctx.safe)
+        _add_pulled(_pulled_tiles(query, keys, ctx.mask, pull, kept), query, d_query, d_keys)
         return d_query, d_keys, None, None
 
 
@@ -200,65 +220,72 @@ class _Both(Function):
     def forward(ctx: Any, query: Tensor, keys: Tensor, mask: Mask, safe: bool) -> tuple[Tensor, Tensor, Tensor]:
         row_sums, column_sums = (_RunningLogSumExp(len(query), query, safe) for _ in range(2))
         for rows, columns, _, scores in tiles(query, keys, mask):
-            _add_tile(scores, rows, columns, row_sums, column_sums)
+            _add_both(scores, rows, columns, row_sums, column_sums)
         row_lse, column_lse = row_sums.result(), column_sums.result()
-        ctx.save_for_backward(query, keys, row_lse, column_lse)
+        ctx.save_for_backward(query, keys, row_lse, column_lse, _keep(scores, query, keys, safe))
         ctx.mask, ctx.safe = mask, safe
         return row_lse, column_lse, (query * keys).sum(dim=1)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, row_grad: Tensor, column_grad: Tensor, own_grad: Tensor) -> tuple[Tensor | None, ...]:
-        query, keys, row_lse, column_lse = ctx.saved_tensors
-        d_query, d_keys = keys * own_grad[:, None], query * own_grad[:, None]
+        query, keys, row_lse, column_lse, kept = ctx.saved_tensors
+        d_query = keys * own_grad[:, None]
+        d_keys = query * own_grad[:, None] if ctx.needs_input_grad[1] else None
         pull = _Pull((row_lse, row_grad), (column_lse, column_grad), ctx.safe)
-        _pull_back(query, keys, ctx.mask, pull, d_query, d_keys)
+        _add_pulled(_pulled_tiles(query, keys, ctx.mask, pull, kept), query, d_query, d_keys)
         return d_query, d_keys, None, None
 
 
-def _pull_back(
-    query: Tensor,
-    keys: Tensor,
-    mask: Mask,
-    pull: Callable[[Tensor, slice, slice], Tensor],
-    d_query: Tensor,
-    d_keys: Tensor | None,
-) -> None:
-    """Add to the gradients for query and keys what ∂loss/∂score of each tile, made once more, gives them."""
-    with torch.autocast(query.device.type, enabled=False):
-        for rows, columns, chunk, scores in tiles(query, keys, mask):
-            weights = pull(scores, rows, columns)
-            add_product(d_query[rows], weights, chunk)
-            if d_keys is not None:
-                add_product(d_keys[columns], weights.T, query[rows])
-
-
 class _Within(Function):
-    """Log-sums of rows among themselves. A tile above the diagonal is also its mirror image below."""
+    """Log-sums of rows among themselves, and each row's score with its partner, so many rows away.
+
+    A tile above the diagonal is also its mirror image below.
+    """
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, mask: Mask, safe: bool) -> Tensor:
-        sums = _RunningLogSumExp(len(rows), rows, safe)
+    def forward(ctx: Any, rows: Tensor, mask: Mask, safe: bool, away: int) -> tuple[Tensor, Tensor]:
+        sums, weights = _RunningLogSumExp(len(rows), rows, safe), None
         for above, columns, _, scores in tiles_above_diagonal(rows, mask):
-            _add_tile(scores, above, columns, sums, None if above == columns else sums)
+            if above == columns:
+                weights, _ = sums.add(above, scores)
+            else:
+                _add_both(scores, above, columns, sums, sums)
         lse = sums.result()
-        ctx.save_for_backward(rows, lse)
-        ctx.mask, ctx.safe = mask, safe
-        return lse
+        ctx.save_for_backward(rows, lse, _keep(weights, rows, rows, safe))
+        ctx.mask, ctx.safe, ctx.away = mask, safe, away
+        return lse, (rows * rows.roll(away, dims=0)).sum(dim=1)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        rows, lse = ctx.saved_tensors
+    def backward(ctx: Any, grad: Tensor, partner_grad: Tensor) -> tuple[Tensor | None, ...]:
+        rows, lse, kept = ctx.saved_tensors
+        # A score belongs to both its rows: each gets the gradient of its own and of its partner's.
+        d_rows = rows.roll(ctx.away, dims=0) * (partner_grad + partner_grad.roll(ctx.away))[:, None]
         pull = _Pull((lse, grad), (lse, grad), ctx.safe)
-        d_rows = torch.zeros_like(rows)
-        with torch.autocast(rows.device.type, enabled=False):
-            for above, columns, chunk, scores in tiles_above_diagonal(rows, ctx.mask):
-                weights = pull(scores, above, columns)
-                add_product(d_rows[above], weights, chunk)
+        with autocast_off(rows.device.type):
+            for above, columns, chunk, pulled in _pulled_tiles(rows, rows, ctx.mask, pull, kept):
+                add_product(d_rows[above], pulled, chunk)
                 if above != columns:
-                    add_product(d_rows[columns], weights.T, rows[above])
-        return d_rows, None, None
+                    add_product(d_rows[columns], pulled.T, rows[above])
+        return d_rows, None, None, None
+
+
+def _keep(weights: Tensor | None, query: Tensor, keys: Tensor, safe: bool) -> Tensor | None:
+    """The weights e^s of the last tile, where it is the only one and they are all that backward needs."""
+    alone = weights is not None and weights.shape == (len(query), len(keys))
+    return weights if safe and alone else None
+
+
+def _add_pulled(
+    pulled_tiles: Iterable[tuple[slice, slice, Tensor, Tensor]], query: Tensor, d_query: Tensor, d_keys: Tensor | None
+) -> None:
+    """Add to the gradients for query and keys what ∂loss/∂score of each tile gives them."""
+    with autocast_off(query.device.type):
+        for rows, columns, chunk, pulled in pulled_tiles:
+            add_product(d_query[rows], pulled, chunk)
+            if d_keys is not None:
+                add_product(d_keys[columns], pulled.T, query[rows])
 
 
 class _Lookup(Function):
@@ -350,10 +377,12 @@ class _Hardest(Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         query, keys, places, weights = ctx.saved_tensors
         weights = weights * grad[:, None]
-        d_query, d_keys = torch.zeros_like(query), torch.zeros_like(keys)
+        d_query = torch.zeros_like(query)
+        d_keys = torch.zeros_like(keys) if ctx.needs_input_grad[1] else None
         for place, weight in zip(places.T, weights.T, strict=True):  # one of the highest of every row, (n,)
             d_query.addcmul_(weight[:, None], keys[place])
-            d_keys.index_add_(0, place, weight[:, None] * query)
+            if d_keys is not None:
+                d_keys.index_add_(0, place, weight[:, None] * query)
         return d_query, d_keys, None, None
 
 
@@ -376,10 +405,11 @@ class _SoftplusSum(Function):
         d_query = torch.zeros_like(query)
         d_keys = torch.zeros_like(keys) if ctx.needs_input_grad[1] else None
 
-        def pull(scores: Tensor, rows: slice, columns: slice) -> Tensor:
-            return scores.sigmoid_().mul_(grad[rows, None])
-
-        _pull_back(query, keys, ctx.mask, pull, d_query, d_keys)
+        pulled = (
+            (rows, columns, chunk, scores.sigmoid_().mul_(grad[rows, None]))
+            for rows, columns, chunk, scores in tiles(query, keys, ctx.mask)
+        )
+        _add_pulled(pulled, query, d_query, d_keys)
         return d_query, d_keys, None
 
 

@@ -3,11 +3,13 @@
 Khosla et al., 2020, the form they call L_out: the mean over positives stands outside the logarithm.
 """
 
+import torch
 from torch import Tensor
 
 from likewise.losses import streamed
 from likewise.losses.inputs import (
     Reduction,
+    as_scalar,
     check_labels,
     check_one_device,
     check_reduction,
@@ -18,7 +20,7 @@ from likewise.losses.inputs import (
     working_dtype,
 )
 from likewise.losses.masks import NOBODY, Mask
-from likewise.losses.similarity import largest_cosine, unit
+from likewise.losses.similarity import cosine_bound, unit
 from likewise.losses.temperature import Tempered
 
 
@@ -34,15 +36,18 @@ def sup_con(
 
     Khosla et al., 2020. Shapes: features (n, d), labels (n,); two views of an item are two rows with
     one label; cosine similarity. Label -1 means none: such a row is a negative of all others. An anchor
-    without a positive counts 0 and is left out of the mean.
+    without a positive counts 0 and is left out of the mean. Losses near 0, which take one positive an
+    anchor, come out to the rounding of their scores; `nt_xent` is exact there.
     """
     check_rows(features=features)
     check_labels(labels, len(features))
     check_temperature(temperature)
     check_reduction(reduction)
     check_one_device(features=features, labels=labels)
-    rows = unit(features.to(working_dtype(features))) / temperature**0.5
-    log_sum = streamed.log_sum_exp_within(rows, Mask(own=(0,)), largest_cosine(temperature))
+    labels, dtype = labels.to(torch.int64), working_dtype(features)
+    temperature = as_scalar(temperature, dtype)
+    rows = unit(features.to(dtype)) * temperature**-0.5
+    log_sum = streamed.log_sum_exp_within(rows, Mask(own=(0,)), cosine_bound(temperature))
     # The mean score of the positives is the score of their mean, which needs no (n, n) matrix.
     _, label, count = labels.unique(return_inverse=True, return_counts=True)  # type: ignore[no-untyped-call]
     positives = (count[label] - 1).to(rows.dtype)

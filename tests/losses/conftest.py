@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from likewise.losses import streamed
 from likewise.losses import tiles as tiling
 
 
@@ -14,7 +13,6 @@ def rows(*shape, seed=0, dtype=torch.float64, grad=True):
 
 def tile_by_threes(monkeypatch):
     """Make even six rows a large problem: tiles of 3 × 3 or 3 × 6, and no plain path."""
-    monkeypatch.setattr(streamed, "SMALL", 0)
     monkeypatch.setattr(tiling, "_side", lambda device: 3)
 
 

@@ -6,7 +6,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from likewise import losses
-from likewise.losses import streamed
 from likewise.losses import tiles as tiling
 from tests.losses import slow
 
@@ -25,7 +24,6 @@ policies = st.one_of(
 @pytest.fixture(params=[False, True], ids=["as it comes", "in tiles"], autouse=True)
 def tiles(request, monkeypatch):
     if request.param:
-        monkeypatch.setattr(streamed, "SMALL", 0)
         monkeypatch.setattr(tiling, "_side", lambda device: 2)
 
 
