@@ -4,7 +4,9 @@ van den Oord et al., 2018 (the loss, and its bound on mutual information); He et
 (keys from a queue); Radford et al., 2021 (both directions, with a learned temperature).
 """
 
+import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from likewise.losses import streamed
 from likewise.losses.inputs import (
@@ -64,6 +66,9 @@ def info_nce(
     check_id_pair(query_ids, key_ids, (len(query),), tuple((positive if negatives is None else negatives).shape[:-1]))
     prepared = prepare(similarity, query, as_scalar(temperature, dtype), dtype)
     keys = prepared.key_rows(positive)
+    if negatives is None and query_ids is None and policy is None and streamed.is_small(len(query), len(query)):
+        own = torch.arange(len(query), device=query.device)
+        return cross_entropy(prepared.query @ keys.T, own, reduction=reduction).to(dtype)
     if negatives is None:
         mask = Mask(query_ids, key_ids, own=(0,))
         found: Negatives = SharedNegatives(prepared, keys, mask)
@@ -101,6 +106,10 @@ def symmetric_info_nce(
     dtype = working_dtype(a, b)
     prepared = prepare("cosine", a, as_scalar(temperature, dtype), dtype)
     keys = prepared.key_rows(b)
+    if ids is None and streamed.is_small(len(a), len(a)):
+        scores, own = prepared.query @ keys.T, torch.arange(len(a), device=a.device)
+        both = cross_entropy(scores, own, reduction=reduction) + cross_entropy(scores.T, own, reduction=reduction)
+        return both / 2
     mask = Mask(ids, ids, own=(0,))
     rows, columns, positive = streamed.log_sum_exp_both(prepared.query, keys, mask, prepared.bound)
     both = streamed.exact_softplus(rows - positive) + streamed.exact_softplus(columns - positive)

@@ -33,12 +33,20 @@ from likewise.losses.inputs import autocast_off
 from likewise.losses.masks import Mask, steps
 from likewise.losses.tiles import Scratch, add_product, slabs_for, tile_shape, tiles, tiles_above_diagonal
 
+# Below this many scores a step costs what its calls into torch cost, and fewest are best: losses
+# without ids and policy then take `cross_entropy` of the whole matrix.
+SMALL = 2**16
+
 # Scores within ±40 can be exponentiated as they are: e^±40, summed over a billion keys and
 # divided again, stays far inside float32. So a cosine at temperature 0.025 or above needs no
 # running maximum.
 SAFE_SCORE = 40.0
 
 KeyRows = Callable[[Tensor], Tensor]
+
+
+def is_small(n: int, k: int) -> bool:
+    return n * k <= SMALL
 
 
 def log_sum_exp(query: Tensor, keys: Tensor, mask: Mask, bound: float | None) -> Tensor:
@@ -146,29 +154,33 @@ class _Pull:
 
     def __init__(self, row: tuple[Tensor, Tensor], column: tuple[Tensor, Tensor] | None, safe: bool) -> None:
         self.safe = safe
-        self.sides = [(_finite(lse), grad) for lse, grad in ([row] if column is None else [row, column])]
-        # e^{s − lse} = e^s e^{−lse}: where e^s is safe, the second factor joins the gradient.
-        self.factors = [(-lse).exp() * grad for lse, grad in self.sides] if safe else []
+        self.row = self._side(*row)
+        self.column = self.row if column is row else column and self._side(*column)
         self.scratch = Scratch(row[0])
+
+    def _side(self, lse: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
+        # e^{s − lse} grad = e^s (e^{−lse} grad): where e^s is safe, the brackets are all that is needed.
+        lse = _finite(lse)
+        return (torch.exp(-lse) * grad if self.safe else lse), grad
 
     def __call__(self, scores: Tensor, rows: slice, columns: slice) -> Tensor:
         """The derivative for a tile of scores, which it may overwrite."""
         if self.safe:
             return self.of_weights(scores.exp_(), rows, columns)
-        lse, grad = self.sides[0]
+        lse, grad = self.row
         spare = self.scratch.shaped(*scores.shape)
         pulled = torch.sub(scores, lse[rows, None], out=spare).exp_().mul_(grad[rows, None])
-        if len(self.sides) == 2:
-            lse, grad = self.sides[1]
+        if self.column is not None:
+            lse, grad = self.column
             pulled += scores.sub_(lse[columns]).exp_().mul_(grad[columns])
         return pulled
 
     def of_weights(self, weights: Tensor, rows: slice, columns: slice) -> Tensor:
         """The derivative for a tile of safe scores whose weights e^s are given."""
-        factor = self.factors[0][rows, None]
+        factor = self.row[0][rows, None]
         spare = self.scratch.shaped(*weights.shape)
-        if len(self.factors) == 2:
-            factor = torch.add(factor, self.factors[1][columns], out=spare)
+        if self.column is not None:
+            factor = torch.add(factor, self.column[0][columns], out=spare)
         return torch.mul(weights, factor, out=spare)
 
 
@@ -254,15 +266,20 @@ class _Within(Function):
         lse = sums.result()
         ctx.save_for_backward(rows, lse, _keep(weights, rows, rows, safe))
         ctx.mask, ctx.safe, ctx.away = mask, safe, away
-        return lse, (rows * rows.roll(away, dims=0)).sum(dim=1)
+        partner = (rows[:away] * rows[away:]).sum(dim=1) if away else lse.new_empty(0)
+        return lse, torch.cat([partner, partner])
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, partner_grad: Tensor) -> tuple[Tensor | None, ...]:
         rows, lse, kept = ctx.saved_tensors
-        # A score belongs to both its rows: each gets the gradient of its own and of its partner's.
-        d_rows = rows.roll(ctx.away, dims=0) * (partner_grad + partner_grad.roll(ctx.away))[:, None]
-        pull = _Pull((lse, grad), (lse, grad), ctx.safe)
+        d_rows = torch.zeros_like(rows)
+        if away := ctx.away:  # a partner's score belongs to both its rows, and was given to both
+            both = (partner_grad[:away] + partner_grad[away:])[:, None]
+            torch.mul(rows[away:], both, out=d_rows[:away])
+            torch.mul(rows[:away], both, out=d_rows[away:])
+        side = lse, grad
+        pull = _Pull(side, side, ctx.safe)
         with autocast_off(rows.device.type):
             for above, columns, chunk, pulled in _pulled_tiles(rows, rows, ctx.mask, pull, kept):
                 add_product(d_rows[above], pulled, chunk)

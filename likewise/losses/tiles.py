@@ -30,14 +30,15 @@ class Scratch:
     """Memory that tiles of different shapes take turns in: fresh memory would cost as much as a pass over it."""
 
     def __init__(self, like: Tensor) -> None:
-        self.memory = like.new_empty(0)
+        self.like = like
+        self.memory: Tensor | None = None
 
     def shaped(self, *shape: int) -> Tensor:
         """An uninitialised tensor of this shape, valid until the next call."""
         size = math.prod(shape)
-        if self.memory.numel() < size:
-            self.memory = self.memory.new_empty(size)
-        return self.memory[:size].view(shape)
+        if self.memory is None or self.memory.numel() < size:
+            self.memory = self.like.new_empty(shape)
+        return self.memory if self.memory.shape == shape else self.memory.view(-1)[:size].view(shape)
 
 
 def slabs_for(rows: Tensor) -> int:
@@ -81,7 +82,7 @@ def add_product(total: Tensor, weights: Tensor, rows: Tensor) -> None:
     quarter slower for d = 128).
     """
     slabs = slabs_for(total)
-    if slabs > 1 and len(total) % slabs == 0:
+    if slabs > 1 and len(total) % slabs == 0 and weights.numel() > 2**16:
         several = rows.expand(slabs, *rows.shape)
         total.view(slabs, -1, total.shape[1]).baddbmm_(weights.view(slabs, -1, weights.shape[1]), several)
     else:

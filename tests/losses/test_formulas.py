@@ -1,5 +1,6 @@
 """Each loss equals a slow double loop written from its formula: values and gradients, to 1e-10."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -90,6 +91,16 @@ def test_nt_xent(path, policy, ids):
     a, b, t = rows(7, 4), rows(7, 4, seed=1), temperature()
     fast = losses.nt_xent(a, b, temperature=t, ids=IDS[ids], policy=policy, reduction="none")
     assert_same(fast, slow.nt_xent(a, b, temperature=t, ids=IDS[ids], policy=policy), [a, b, t])
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=repr)
+def test_temperatures_of_every_kind_mean_the_same(path, policy):
+    """A Python float, a float32 parameter, a tensor with an axis: none is rounded on the way."""
+    a, b = rows(7, 4), rows(7, 4, seed=1)
+    for value in (0.3, torch.tensor(0.3), torch.tensor([0.3], dtype=torch.float64), np.float32(0.3)):
+        number = value.item() if isinstance(value, torch.Tensor) else float(value)
+        fast = losses.nt_xent(a, b, temperature=value, policy=policy, reduction="none")
+        assert_same(fast, slow.nt_xent(a, b, temperature=number, policy=policy), [a, b])
 
 
 @pytest.mark.parametrize("value", [0.5, 0.02])  # without and with a running maximum
