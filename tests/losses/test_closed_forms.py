@@ -102,6 +102,28 @@ def test_hardest_of_all_is_no_policy_and_weight_zero_neither(path):
         torch.testing.assert_close(losses.nt_xent(a, b, policy=policy), plain)
 
 
+@pytest.mark.parametrize("noise", [0.01, 0.3])
+def test_euclidean_distances_keep_their_digits(noise):
+    """Near neighbours far from the origin, in float32: as exact as differences taken one by one."""
+    item = rows(300, 32, grad=False) * 3
+    centres = torch.where(torch.arange(300)[:, None] % 2 == 0, 100.0, -100.0)
+    query, keys = ((item + centres + noise * rows(300, 32, seed=s, grad=False)).float() for s in (1, 2))
+    distance = (query.double()[:, None] - keys.double()).square().sum(dim=2)
+    expected = torch.nn.functional.cross_entropy(-distance, torch.arange(300))
+    loss = losses.info_nce(query, keys, similarity="euclidean", temperature=1.0)
+    assert loss.dtype == torch.float32
+    torch.testing.assert_close(loss.double(), expected, rtol=1e-5, atol=1e-7)
+
+
+def test_rows_too_short_to_have_a_direction_give_finite_gradients():
+    a, b = (rows(5, 4, seed=s, dtype=torch.float32, grad=False) for s in (0, 1))
+    for scale in (0.0, 1e-30, 1e-21, 1e-13):
+        a[2] = scale
+        query = a.clone().requires_grad_()
+        losses.info_nce(query, b).backward()
+        assert query.grad.isfinite().all()
+
+
 def test_the_noise_classifier_is_undecided_where_model_and_noise_agree():
     """e^s/Z = m p: every key is a coin toss, (1 + m) log 2."""
     eye = torch.eye(4, dtype=torch.float64)

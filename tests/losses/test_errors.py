@@ -72,6 +72,9 @@ CASES = {
     "query_ids and key_ids must have the same columns, got (4,) and (4, 1)": lambda: losses.info_nce(
         A, B, query_ids=IDS, key_ids=IDS[:, None]
     ),
+    "ids must be of shape (4,) or (4, g), got (4, 0)": lambda: losses.nt_xent(A, B, ids=IDS[:, None][:, :0]),
+    "ids must be an integer tensor, got torch.bool": lambda: losses.nt_xent(A, B, ids=IDS > 1),
+    "labels must be an integer tensor of shape (4,), got (4,) of torch.bool": lambda: losses.sup_con(A, IDS > 1),
     # policies
     "Hardest needs a whole number k >= 1, got 0": lambda: losses.Hardest(0),
     "Hardest needs a whole number k >= 1, got 2.5": lambda: losses.Hardest(2.5),
@@ -95,6 +98,10 @@ CASES = {
     "noise_log_prob must be a pair of shapes (4,) and (6,), got ((4,), (4,))": lambda: losses.nce(
         A, B, LONG, log_partition=0.0, noise_log_prob=(torch.zeros(4), torch.zeros(4))
     ),
+    "noise_log_prob must be a floating-point tensor, got float": lambda: losses.nce(
+        A, B, LONG, log_partition=0.0, noise_log_prob=(-1.0, -1.0)
+    ),
+    "partition_momentum must be a number, got 'high'": lambda: losses.NCE(items=9, partition_momentum="high"),
     "log_partition must be finite, got inf": lambda: losses.nce(A, B, LONG, log_partition=math.inf, items=9),
     "proximal must be finite and not negative, got -1": lambda: losses.nce(
         A, B, LONG, log_partition=0.0, items=9, proximal=-1.0
