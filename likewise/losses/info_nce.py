@@ -66,7 +66,7 @@ def info_nce(
     check_id_pair(query_ids, key_ids, (len(query),), tuple((positive if negatives is None else negatives).shape[:-1]))
     prepared = prepare(similarity, query, as_scalar(temperature, dtype), dtype)
     keys = prepared.key_rows(positive)
-    if negatives is None and query_ids is None and policy is None and streamed.is_small(len(query), len(query)):
+    if negatives is None and query_ids is None and policy is None and len(query) ** 2 <= streamed.SMALL_ONE_WAY:
         own = torch.arange(len(query), device=query.device)
         return cross_entropy(prepared.query @ keys.T, own, reduction=reduction).to(dtype)
     if negatives is None:
@@ -106,7 +106,7 @@ def symmetric_info_nce(
     dtype = working_dtype(a, b)
     prepared = prepare("cosine", a, as_scalar(temperature, dtype), dtype)
     keys = prepared.key_rows(b)
-    if ids is None and streamed.is_small(len(a), len(a)):
+    if ids is None and len(a) ** 2 <= streamed.SMALL:
         scores, own = prepared.query @ keys.T, torch.arange(len(a), device=a.device)
         both = cross_entropy(scores, own, reduction=reduction) + cross_entropy(scores.T, own, reduction=reduction)
         return both / 2

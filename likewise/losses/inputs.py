@@ -170,11 +170,11 @@ def check_id_pair(
 
 def check_one_device(**tensors: Tensor | None) -> None:
     """Expect every tensor that is given on the device of the first one; what is no tensor is others' concern."""
-    given = {name: tensor for name, tensor in tensors.items() if isinstance(tensor, Tensor)}
-    (first, reference), *others = given.items()
-    for name, tensor in others:
-        if tensor.device != reference.device:
-            raise ValueError(f"{name} must be on {reference.device} like {first}, got {tensor.device}")
+    first = next(iter(tensors))
+    device = tensors[first].device  # type: ignore[union-attr]
+    for name, tensor in tensors.items():
+        if isinstance(tensor, Tensor) and tensor.device != device:
+            raise ValueError(f"{name} must be on {device} like {first}, got {tensor.device}")
 
 
 def working_dtype(*tensors: Tensor) -> torch.dtype:

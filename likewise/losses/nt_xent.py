@@ -55,7 +55,7 @@ def nt_xent(
     temperature = as_scalar(temperature, dtype)
     # Both sides carry the root of the temperature: the scores are then symmetric, rows @ rows.T.
     rows = unit(torch.cat([a, b]).to(dtype)) * temperature**-0.5
-    if ids is None and policy is None and streamed.is_small(2 * n, 2 * n):
+    if ids is None and policy is None and (2 * n) ** 2 <= streamed.SMALL:
         scores = (rows @ rows.T).fill_diagonal_(-torch.inf)
         partner = torch.arange(2 * n, device=a.device).roll(n)
         return cross_entropy(scores, partner, reduction=reduction)

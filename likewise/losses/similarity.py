@@ -63,7 +63,9 @@ def check_similarity(similarity: str) -> None:
 def unit(rows: Tensor) -> Tensor:
     """Rows of length one. One shorter than 1e-12 stays as it is: near enough orthogonal to all, its gradient finite."""
     length: Tensor = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
-    return rows * length.masked_fill(length < 1e-12, 1).reciprocal()
+    length = length.masked_fill(length < 1e-12, 1)
+    # A product is faster than a quotient, but one more node in a graph.
+    return rows / length if rows.requires_grad else rows * length.reciprocal()
 
 
 def cosine_bound(temperature: float | Tensor) -> float | None:

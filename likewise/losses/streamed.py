@@ -34,8 +34,9 @@ from likewise.losses.masks import Mask, steps
 from likewise.losses.tiles import Scratch, add_product, slabs_for, tile_shape, tiles, tiles_above_diagonal
 
 # Below this many scores a step costs what its calls into torch cost, and fewest are best: losses
-# without ids and policy then take `cross_entropy` of the whole matrix.
-SMALL = 2**16
+# without ids and policy then take `cross_entropy` of the whole matrix. Where only rows are summed
+# that holds a little longer.
+SMALL, SMALL_ONE_WAY = 2**16, 2**18
 
 # Scores within ±40 can be exponentiated as they are: e^±40, summed over a billion keys and
 # divided again, stays far inside float32. So a cosine at temperature 0.025 or above needs no
@@ -43,10 +44,6 @@ SMALL = 2**16
 SAFE_SCORE = 40.0
 
 KeyRows = Callable[[Tensor], Tensor]
-
-
-def is_small(n: int, k: int) -> bool:
-    return n * k <= SMALL
 
 
 def log_sum_exp(query: Tensor, keys: Tensor, mask: Mask, bound: float | None) -> Tensor:

@@ -15,6 +15,7 @@ def rows(*shape, seed=0, dtype=torch.float64, grad=True):
 def tile_by_threes(monkeypatch):
     """Make even six rows a large problem: tiles of 3 × 3 or 3 × 6, and no plain path."""
     monkeypatch.setattr(streamed, "SMALL", 0)
+    monkeypatch.setattr(streamed, "SMALL_ONE_WAY", 0)
     monkeypatch.setattr(tiling, "_side", lambda device: 3)
 
 
@@ -23,6 +24,7 @@ def path(request, monkeypatch):
     """Run a test three times: as these sizes would go by themselves, as one tile, and in tiles of three rows."""
     if request.param == "as one tile":
         monkeypatch.setattr(streamed, "SMALL", 0)
+        monkeypatch.setattr(streamed, "SMALL_ONE_WAY", 0)
     if request.param == "in tiles":
         tile_by_threes(monkeypatch)
     return request.param

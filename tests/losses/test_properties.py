@@ -26,6 +26,7 @@ policies = st.one_of(
 def tiles(request, monkeypatch):
     if request.param != "as it comes":
         monkeypatch.setattr(streamed, "SMALL", 0)
+        monkeypatch.setattr(streamed, "SMALL_ONE_WAY", 0)
     if request.param == "in tiles":
         monkeypatch.setattr(tiling, "_side", lambda device: 2)
 
