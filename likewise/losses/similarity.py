@@ -7,10 +7,12 @@ for the temperature comes out of the (n, d) query rows at no cost.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
 
 Similarity = Literal["cosine", "dot", "euclidean"]
 SIMILARITIES = ("cosine", "dot", "euclidean")
@@ -62,10 +64,27 @@ def check_similarity(similarity: str) -> None:
 
 def unit(rows: Tensor) -> Tensor:
     """Rows of length one. One shorter than 1e-12 stays as it is: near enough orthogonal to all, its gradient finite."""
-    length: Tensor = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
-    length = length.masked_fill(length < 1e-12, 1)
-    # A product is faster than a quotient, but one more node in a graph.
-    return rows / length if rows.requires_grad else rows * length.reciprocal()
+    normalized: Tensor = _Unit.apply(rows)  # type: ignore[no-untyped-call]
+    return normalized
+
+
+class _Unit(Function):
+    """One node for the whole normalisation, with half the calls and half the memory of its parts."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor) -> Tensor:
+        length: Tensor = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
+        inverse = length.masked_fill_(length < 1e-12, 1).reciprocal_()
+        ctx.save_for_backward(rows, inverse)
+        return rows * inverse
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        rows, inverse = ctx.saved_tensors
+        along = (grad * rows).sum(dim=-1, keepdim=True) * inverse.square()  # what would only change the length
+        d_rows: Tensor = torch.addcmul(grad, rows, along, value=-1).mul_(inverse)
+        return d_rows
 
 
 def cosine_bound(temperature: float | Tensor) -> float | None:
