@@ -35,7 +35,7 @@ OURS = "likewise"
 MM = "torch.mm"
 HEADER = ["loss", "", "time", "time / ours", "peak memory", "memory / ours"]
 WHY = (
-    "Where the queue is short of its target: its two products, which cannot be avoided, are most of its time (last "
+    "The queue has least to spare: its two products, which cannot be avoided, are most of its time (last "
     "column), and normalising the stored keys, which MoCo's code leaves out, is most of the rest."
 )
 CHART = Path(__file__).parents[1] / "docs" / "losses.svg"
