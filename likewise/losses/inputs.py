@@ -65,6 +65,10 @@ def check_temperature(temperature: float | Tensor) -> None:
 def check_number(name: str, number: float) -> None:
     if isinstance(number, bool) or not isinstance(number, Real):
         raise ValueError(f"{name} must be a number, got {number!r}")
+    try:
+        float(number)
+    except OverflowError:
+        raise ValueError(f"{name} must be a number that fits a float, got a larger one") from None
 
 
 def as_scalar(number: float | Tensor, dtype: torch.dtype) -> float | Tensor:

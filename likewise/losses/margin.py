@@ -35,7 +35,7 @@ def pair_margin(a: Tensor, b: Tensor, same: Tensor, *, margin: float = 1.0, redu
     dtype = working_dtype(a, b)
     difference = a.to(dtype) - b.to(dtype)
     pull = difference.square().sum(dim=1)
-    push = (margin - torch.linalg.vector_norm(difference, dim=1)).clamp(min=0).square()
+    push = (float(margin) - torch.linalg.vector_norm(difference, dim=1)).clamp(min=0).square()
     return reduce(torch.where(same, pull, push) / 2, reduction)
 
 
@@ -56,7 +56,7 @@ def triplet(
     anchor, positive, negative = (unit(rows.to(dtype)) for rows in (anchor, positive, negative))
     near = (anchor - positive).square().sum(dim=1)
     far = (anchor - negative).square().sum(dim=1)
-    return reduce((margin + near - far).clamp(min=0), reduction)
+    return reduce((float(margin) + near - far).clamp(min=0), reduction)
 
 
 class PairMargin(nn.Module):

@@ -52,9 +52,12 @@ class Mask:
 
     def count(self, n: int, k: int, like: Tensor) -> Tensor:
         """How many candidates are left for each query, (n,) in the dtype and on the device of `like`."""
-        if not self.own and self.valid is None:
-            return torch.full((n,), k, dtype=like.dtype, device=like.device)
-        left = torch.empty(n, dtype=like.dtype, device=like.device)
+        left = torch.full((n,), k, dtype=like.dtype, device=like.device)
+        if self.valid is None:
+            place = torch.arange(n, device=like.device)
+            for offset in self.own:
+                left -= ((place + offset >= 0) & (place + offset < k)).to(left.dtype)
+            return left
         for rows in steps(n, max(1, 2**20 // max(1, k))):
             scores = torch.zeros(rows.stop - rows.start, k, device=like.device)
             self.hide(scores, rows, slice(0, k))

@@ -96,7 +96,7 @@ def nce(
     losses = streamed.exact_softplus(-positive_logit) + streamed.softplus_sum(queries, keys, mask)
     losses = losses.where(count > 0, 0)  # without noise there is nothing to tell apart
     if previous is not None:
-        losses = losses + proximal * (unit_query - previous.to(dtype)).square().sum(dim=1)
+        losses = losses + float(proximal) * (unit_query - previous.to(dtype)).square().sum(dim=1)
     return reduce(losses, reduction, mask.valid)
 
 

@@ -78,8 +78,7 @@ def _scores(scratch: Scratch, query: Tensor, keys: Tensor, mask: Mask, rows: sli
 def add_product(total: Tensor, weights: Tensor, rows: Tensor) -> None:
     """total (m, d) += weights (m, c) @ rows (c, d).
 
-    A slab of rows to each thread: a product this narrow is otherwise split less well (up to a
-    quarter slower for d = 128).
+    A slab of rows to each thread: a product this narrow is otherwise split less well.
     """
     slabs = slabs_for(total)
     if slabs > 1 and len(total) % slabs == 0 and weights.numel() > 2**16:

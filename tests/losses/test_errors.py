@@ -36,6 +36,9 @@ CASES = {
     "temperature must be positive and finite, got nan": lambda: losses.symmetric_info_nce(A, B, temperature=math.nan),
     "temperature must be positive and finite, got -1": lambda: losses.sigmoid(A, B, temperature=torch.tensor(-1.0)),
     "temperature must be positive and finite, got inf": lambda: losses.InfoNCE(temperature=math.inf),
+    "temperature must be a number that fits a float, got a larger one": lambda: losses.nt_xent(
+        A, B, temperature=10**400
+    ),
     "temperature must be a number, got 'warm'": lambda: losses.NTXent(temperature="warm"),
     "temperature must be one floating-point number, got shape (2,) of torch.float32": lambda: losses.nt_xent(
         A, B, temperature=torch.ones(2)
