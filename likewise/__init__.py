@@ -4,15 +4,20 @@ Nothing is imported until it is asked for, so `import likewise` costs next to no
 """
 
 import importlib
-from types import ModuleType
+from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ["evaluation", "losses"]
+
+_MODULES = ("data", "dictionaries", "encoders", "evaluation", "losses", "methods", "pairs")
+_FUNCTIONS = {"load": "likewise.training.run", "train": "likewise.training.trainer"}
+__all__ = ["data", "dictionaries", "encoders", "evaluation", "load", "losses", "methods", "pairs", "train"]
 
 
-def __getattr__(name: str) -> ModuleType:
-    if name in __all__:
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
         return importlib.import_module(f"likewise.{name}")
+    if name in _FUNCTIONS:
+        return getattr(importlib.import_module(_FUNCTIONS[name]), name)
     raise AttributeError(f"module 'likewise' has no attribute {name!r}")
 
 

@@ -11,7 +11,7 @@ losses.triplet(anchor, positive, negative)          distances of triplets
 """
 
 from likewise.losses.info_nce import InfoNCE, SymmetricInfoNCE, info_nce, symmetric_info_nce
-from likewise.losses.margin import PairMargin, Triplet, pair_margin, triplet
+from likewise.losses.margin import PairMargin, Triplet, pair_margin, semi_hard, triplet
 from likewise.losses.nce import NCE, estimate_log_partition, nce
 from likewise.losses.nt_xent import NTXent, nt_xent
 from likewise.losses.policies import Debiased, Hardest, HardWeighted
@@ -35,6 +35,7 @@ __all__ = [
     "nce",
     "nt_xent",
     "pair_margin",
+    "semi_hard",
     "sigmoid",
     "sup_con",
     "symmetric_info_nce",

@@ -8,7 +8,9 @@ from torch import Tensor, nn
 
 from likewise.losses.inputs import (
     Reduction,
+    check_id_pair,
     check_margin,
+    check_negatives,
     check_one_device,
     check_reduction,
     check_rows,
@@ -17,6 +19,7 @@ from likewise.losses.inputs import (
     reduce,
     working_dtype,
 )
+from likewise.losses.masks import Mask
 from likewise.losses.similarity import unit
 
 
@@ -57,6 +60,28 @@ def triplet(
     near = (anchor - positive).square().sum(dim=1)
     far = (anchor - negative).square().sum(dim=1)
     return reduce((float(margin) + near - far).clamp(min=0), reduction)
+
+
+@torch.no_grad()
+def semi_hard(
+    anchor: Tensor, positive: Tensor, candidates: Tensor, *, query_ids: Tensor | None = None, key_ids: Tensor | None = None
+) -> Tensor:
+    """For each anchor the place (n,) of its semi-hard negative: the nearest of those farther than the positive.
+
+    Schroff et al., 2015. Where all are nearer than the positive it is the farthest. A candidate that
+    shares an id with the anchor is not one. Shapes: anchor (n, d), positive (n, d), candidates (k, d).
+    """
+    check_rows(anchor=anchor, positive=positive)
+    check_negatives(candidates, anchor, per_query=False)
+    check_id_pair(query_ids, key_ids, (len(anchor),), (len(candidates),))
+    dtype = working_dtype(anchor, positive, candidates)
+    anchor, positive, candidates = (unit(rows.to(dtype)) for rows in (anchor, positive, candidates))
+    near = (anchor * positive).sum(dim=1, keepdim=True)
+    scores = anchor @ candidates.T  # (n, k): on unit rows a larger product is a smaller distance
+    Mask(query_ids, key_ids).hide(scores, slice(0, len(scores)), slice(0, scores.shape[1]))  # −inf
+    farther = scores.where(scores < near, -torch.inf)
+    farthest = scores.where(scores > -torch.inf, torch.inf).argmin(dim=1)
+    return torch.where((farther > -torch.inf).any(dim=1), farther.argmax(dim=1), farthest)
 
 
 class PairMargin(nn.Module):

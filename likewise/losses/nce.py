@@ -9,6 +9,7 @@ import math
 import torch
 from torch import Tensor
 
+from likewise import ranks
 from likewise.losses import streamed
 from likewise.losses.inputs import (
     Reduction,
@@ -116,6 +117,19 @@ def estimate_log_partition(
     In logarithms throughout: e^s reaches e^200 at temperature 0.005. Shapes as for `nce`; the
     result has none, and is NaN where no negative is left.
     """
+    log_sum, pairs = _log_sum_of_pairs(query, negatives, items, temperature, query_ids, key_ids)
+    return math.log(items) + log_sum - pairs.log()
+
+
+def _log_sum_of_pairs(
+    query: Tensor,
+    negatives: Tensor,
+    items: int,
+    temperature: float | Tensor,
+    query_ids: Tensor | None,
+    key_ids: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    """log Σ e^s over all pairs of a query and a negative that is not its own, and their number."""
     check_rows(query=query)
     check_negatives(negatives, query, per_query=False)
     check_id_pair(query_ids, key_ids, (len(query),), (len(negatives),))
@@ -129,14 +143,15 @@ def estimate_log_partition(
         rows, negatives, lambda keys: unit(keys.to(rows.dtype)), mask, cosine_bound(temperature)
     )
     pairs = mask.count(len(query), len(negatives), like=rows).sum()
-    return math.log(items) + log_sums.logsumexp(dim=0) - pairs.log()
+    return log_sums.logsumexp(dim=0), pairs
 
 
 class NCE(Tempered):
     """`nce` as a module that keeps log Z: a running mean of Z over training batches.
 
     One fixed from the first batch, as first published, is wrong as soon as the encoder moves. It is
-    NaN until the first batch, and part of the module's state.
+    NaN until the first batch, and part of the module's state. Under several ranks it is the same on all:
+    each training step must be taken by all of them.
     """
 
     log_partition: Tensor
@@ -174,16 +189,7 @@ class NCE(Tempered):
     ) -> Tensor:
         temperature = self.temperature
         if self.training:
-            self._follow(
-                estimate_log_partition(
-                    query,
-                    negatives,
-                    items=self.items,
-                    temperature=temperature,
-                    query_ids=query_ids,
-                    key_ids=key_ids,
-                )
-            )
+            self._follow(self._estimate(query, negatives, temperature, query_ids, key_ids))
         return nce(
             query,
             positive,
@@ -198,6 +204,21 @@ class NCE(Tempered):
             proximal=self.proximal,
             reduction=self.reduction,
         )
+
+    @full_precision
+    @torch.no_grad()
+    def _estimate(
+        self,
+        query: Tensor,
+        negatives: Tensor,
+        temperature: float | Tensor,
+        query_ids: Tensor | None,
+        key_ids: Tensor | None,
+    ) -> Tensor:
+        """`estimate_log_partition` of all ranks' queries together."""
+        log_sum, pairs = _log_sum_of_pairs(query, negatives, self.items, temperature, query_ids, key_ids)
+        log_sum, pairs = ranks.gather(log_sum[None]).logsumexp(dim=0), ranks.gather(pairs[None]).sum()
+        return math.log(self.items) + log_sum - pairs.log()
 
     def _follow(self, estimate: Tensor) -> None:
         """Move the running mean of Z towards one batch's; a batch without negatives has none."""

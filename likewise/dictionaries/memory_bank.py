@@ -1,0 +1,113 @@
+"""A memory bank: one slot an item, rewritten whenever the item comes by.
+
+Wu et al., 2018 (InstDisc). As large as the data set, but a slot is as old as the item's last visit.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from likewise import ranks
+from likewise.dictionaries.found import (
+    Found,
+    Stored,
+    as_columns,
+    as_given,
+    check_keys,
+    check_momentum,
+    check_whole,
+)
+from likewise.randomness import generator
+
+
+class MemoryBank(nn.Module):
+    """Slots (items, d), unit rows; the first column of an id is the item's slot.
+
+    A look-up answers each query's own slot as its positive and `negatives` slots, drawn uniformly with
+    replacement and once for the whole batch; a drawn slot that is the query's own drops out by its id.
+    An update writes `normalize(momentum · old + (1 − momentum) · new)`, after the step, never in it.
+    """
+
+    slots: Tensor
+    ids: Tensor
+    born: Tensor
+    rows: Tensor
+
+    def __init__(
+        self,
+        items: int,
+        dim: int = 128,
+        negatives: int = 4096,
+        momentum: float = 0.5,
+        *,
+        columns: int = 1,
+        rng: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        check_whole("items", items)
+        check_whole("dim", dim)
+        check_whole("negatives", negatives)
+        check_whole("columns", columns)
+        check_momentum(momentum)
+        self.items, self.dim, self.negatives, self.momentum = items, dim, negatives, momentum
+        start = torch.randn(items, dim, generator=rng if rng is not None else generator(0, "bank"))
+        self.register_buffer("slots", nn.functional.normalize(start, dim=1))
+        ids = torch.full((items, columns), -1)  # an item's other ids are not known before its first visit
+        ids[:, 0] = torch.arange(items)
+        self.register_buffer("ids", ids)
+        self.register_buffer("born", torch.full((items,), -1))
+        self.register_buffer("rows", torch.full((items,), -1))
+        self.updates = 0
+
+    def lookup(self, key: Tensor, ids: Tensor, rng: torch.Generator | None = None) -> Found:
+        """Each query's slot, and the step's draw of slots; ranks that draw from equal `rng` draw the same."""
+        own = self._slots_of(key, ids)
+        drawn = torch.randint(self.items, (self.negatives,), generator=rng).to(own.device)
+        return Found(self.slots[own], self.slots[drawn], as_given(self.ids[drawn]))
+
+    @torch.no_grad()
+    def update(self, key: Tensor, ids: Tensor) -> None:
+        """Move all ranks' slots towards their new keys; of an item that came twice the last key counts."""
+        self._slots_of(key, ids)
+        key, ids = ranks.gather(key.detach()), ranks.gather(as_columns(ids))
+        own, order = ids[:, 0].sort(stable=True)
+        rows = order[torch.searchsorted(own, own, right=True) - 1]
+        new = nn.functional.normalize(key[rows].to(self.slots), dim=1)
+        mixed = self.momentum * self.slots[own] + (1 - self.momentum) * new
+        self.slots[own] = nn.functional.normalize(mixed, dim=1)
+        self.ids[own] = ids[rows].to(self.ids)
+        self.born[own] = self.updates
+        self.rows[own] = rows
+        self.updates += 1
+
+    def steps(self) -> list[int]:
+        """The updates that some slot was last written by, oldest first."""
+        return sorted(set(self.born[self.born >= 0].tolist()))
+
+    def stored(self, step: int) -> Stored:
+        """The slots that one update was the last to write."""
+        places = (self.born == step).nonzero()[:, 0]
+        return Stored(self.slots[places], self.rows[places])
+
+    def meters(self) -> dict[str, float]:
+        """Slots, the share that was ever written, and the age of those in steps, of the next look-up."""
+        written = self.born >= 0
+        filled = int(written.sum())
+        ages = (self.updates - self.born[written]).double()
+        age, oldest = (ages.mean().item(), ages.max().item()) if filled else (0.0, 0.0)
+        return {"size": float(self.items), "fill": filled / self.items, "age": age, "oldest": oldest}
+
+    def get_extra_state(self) -> Tensor:
+        return torch.tensor([self.updates])
+
+    def set_extra_state(self, state: Tensor) -> None:
+        (self.updates,) = state.tolist()
+
+    def extra_repr(self) -> str:
+        return f"items={self.items}, dim={self.dim}, negatives={self.negatives}, momentum={self.momentum:g}"
+
+    def _slots_of(self, key: Tensor, ids: Tensor) -> Tensor:
+        check_keys(key, ids, self.dim, self.ids.shape[1])
+        own = as_columns(ids)[:, 0]
+        if own.device.type == "cpu" and len(own) and not 0 <= int(own.min()) <= int(own.max()) < self.items:
+            raise ValueError(f"ids must be slots 0 to {self.items - 1}, got {int(own.min())} to {int(own.max())}")
+        return own

@@ -1,0 +1,62 @@
+"""Classification with a handful of labels a class: how much of the work has the encoder done already?"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from likewise.randomness import generator
+
+
+@dataclass(frozen=True)
+class FewLabels:
+    """Mean and spread over draws of the labelled items, and everything that they depend on."""
+
+    accuracy: float
+    spread: float
+    per_class: int
+    draws: int
+    test: int
+    classes: int
+
+
+@torch.no_grad()
+def few_labels(
+    train: Tensor,
+    train_labels: Tensor,
+    test: Tensor,
+    test_labels: Tensor,
+    *,
+    per_class: int,
+    draws: int = 20,
+    seed: int = 0,
+) -> FewLabels:
+    """Accuracy of the nearest class mean (cosine of unit rows), from `per_class` labelled items a class.
+
+    The labelled items are drawn anew from `train` in each of `draws`; a class with fewer gives all it
+    has. Shapes as for `knn`.
+    """
+    classes = torch.unique(train_labels[train_labels >= 0])
+    if not len(classes) or per_class < 1:
+        raise ValueError(f"few_labels needs labelled items and per_class >= 1, got {len(classes)} classes, {per_class}")
+    train, test = normalize(train, dim=1), normalize(test, dim=1)
+    members = [(train_labels == label).nonzero()[:, 0] for label in classes]
+    accuracies = []
+    for draw in range(draws):
+        rng = generator(seed, "few labels", draw)
+        centres = []
+        for places in members:
+            picked = places[torch.randperm(len(places), generator=rng)[:per_class].to(places.device)]
+            centres.append(train[picked].mean(dim=0))
+        predicted = classes[(test @ normalize(torch.stack(centres), dim=1).T).argmax(dim=1)]
+        accuracies.append((predicted == test_labels)[test_labels >= 0].double().mean())
+    values = torch.stack(accuracies)
+    return FewLabels(
+        accuracy=float(values.mean()),
+        spread=float(values.std()) if draws > 1 else 0.0,
+        per_class=per_class,
+        draws=draws,
+        test=int((test_labels >= 0).sum()),
+        classes=len(classes),
+    )

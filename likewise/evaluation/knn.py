@@ -1,0 +1,77 @@
+"""Weighted k-nearest-neighbour classification of embeddings: what is an item's label, judged by its likes?
+
+Wu et al., 2018 (InstDisc): each of the k most similar training items votes for its label with exp(s / T),
+s the cosine.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+QUERIES_AT_ONCE = 1024
+
+
+@dataclass(frozen=True)
+class KNN:
+    """An accuracy, and everything that it depends on."""
+
+    accuracy: float
+    k: int
+    temperature: float
+    train: int
+    test: int
+    classes: int
+
+    def __str__(self) -> str:
+        return f"{self.accuracy:.3f} (k-NN, k {self.k}, T {self.temperature:g}, {self.train:,} → {self.test:,} items)"
+
+
+def knn(
+    train: Tensor, train_labels: Tensor, test: Tensor, test_labels: Tensor, *, k: int = 20, temperature: float = 0.07
+) -> KNN:
+    """The share of test items whose label is the one that their neighbours vote for.
+
+    Shapes: train (n, d), train_labels (n,), test (m, d), test_labels (m,); labels −1 are left out. Of
+    fewer than k training items all vote.
+    """
+    train, train_labels = _labelled("train", train, train_labels)
+    test, test_labels = _labelled("test", test, test_labels)
+    if k < 1 or not temperature > 0:
+        raise ValueError(f"k must be at least 1 and temperature positive, got {k} and {temperature:g}")
+    predicted = knn_predict(train, train_labels, test, k=k, temperature=temperature)
+    return KNN(
+        accuracy=float((predicted == test_labels).double().mean()),
+        k=min(k, len(train)),
+        temperature=temperature,
+        train=len(train),
+        test=len(test),
+        classes=int(train_labels.max()) + 1,
+    )
+
+
+@torch.no_grad()
+def knn_predict(train: Tensor, train_labels: Tensor, test: Tensor, *, k: int = 20, temperature: float = 0.07) -> Tensor:
+    """Labels (m,) for `test` (m, d). Only labels of the training items can win."""
+    train, classes = normalize(train, dim=1), int(train_labels.max()) + 1
+    predicted = []
+    for start in range(0, len(test), QUERIES_AT_ONCE):
+        queries = normalize(test[start : start + QUERIES_AT_ONCE], dim=1)
+        similarity, neighbours = (queries @ train.T).topk(min(k, len(train)), dim=1)
+        votes = torch.zeros(len(queries), classes, dtype=train.dtype, device=train.device)
+        # Measured from the nearest: the same winner, and no overflow at small temperatures.
+        weights = ((similarity - similarity[:, :1]) / temperature).exp()
+        predicted.append(votes.scatter_add_(1, train_labels[neighbours], weights).argmax(dim=1))
+    return torch.cat(predicted)
+
+
+def _labelled(part: str, rows: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    if rows.ndim != 2 or labels.shape != rows.shape[:1]:
+        raise ValueError(f"{part} must be (n, d) with labels (n,), got {tuple(rows.shape)} and {tuple(labels.shape)}")
+    kept = labels >= 0
+    if not kept.any():
+        raise ValueError(f"{part} must have at least one labelled item, got none")
+    if not rows.isfinite().all():
+        raise ValueError(f"{part} embeddings must be finite, got NaN or infinity")
+    return rows[kept], labels[kept]

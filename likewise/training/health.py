@@ -1,0 +1,112 @@
+"""What can go wrong with a run, in plain words, and what to do about it. Each is said once.
+
+"Is my loss curve healthy?" is what people ask most; most answers need one number that is at hand.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from likewise.losses.temperature import MIN_TEMPERATURE
+
+SOFTMAX = ("info_nce", "nt_xent", "symmetric_info_nce")  # losses whose value at chance is log N
+LOOKED_AT = 512  # rows
+
+
+@dataclass(frozen=True)
+class Signs:
+    """What a logged step shows of a run's health."""
+
+    step: int
+    total: int
+    loss: float
+    loss_kind: str
+    similarity: str
+    temperature: float | None
+    learnable: bool
+    candidates: float
+    dim: int
+    length: float  # mean length of the queries as they leave the head
+    largest: float  # largest similarity between a query and a key, before the temperature
+    alike: float  # mean cosine between queries of different items
+    queue_fill: float | None  # None: not a queue
+
+
+@torch.no_grad()
+def geometry(query: Tensor, positive: Tensor) -> tuple[float, float, float]:
+    """Mean length of queries, their largest product with keys, and the mean cosine between different ones."""
+    query, positive = query.float(), positive.float()
+    rows = normalize(query[:LOOKED_AT:2], dim=1)  # every other row: a neighbour may be a view of the same item
+    length = query.norm(dim=1).mean()
+    largest = (query[:LOOKED_AT] @ positive[:LOOKED_AT].T).abs().max()
+    others = max(1, len(rows) * (len(rows) - 1))
+    alike = (rows.sum(dim=0).square().sum() - len(rows)) / others
+    return tuple(torch.stack([length, largest, alike]).tolist())
+
+
+def chance(candidates: float) -> float:
+    """The loss of one who guesses among the candidates."""
+    return math.log(candidates)
+
+
+def at_random(candidates: float, dim: int, temperature: float) -> float:
+    """The loss of random unit rows: above log N, because their similarities spread."""
+    return math.log(candidates) + 1 / (2 * dim * temperature**2)
+
+
+class Health:
+    """Looks at logged steps and says what it has not said before."""
+
+    def __init__(self) -> None:
+        self._said: set[str] = set()
+
+    def look(self, signs: Signs) -> list[str]:
+        """What is new to say of this step."""
+        new = {name: words for name, words in diagnose(signs).items() if name not in self._said}
+        self._said.update(new)
+        return list(new.values())
+
+
+def diagnose(signs: Signs) -> dict[str, str]:
+    """Every complaint that holds for this step, by name."""
+    found: dict[str, str] = {}
+    late = signs.step >= max(100, 0.2 * signs.total)
+    if signs.queue_fill is not None and signs.queue_fill < 1:
+        found["filling"] = (
+            f"the queue is still filling ({signs.queue_fill:.0%}): more negatives make a harder look-up, "
+            "so a rising loss is normal here"
+        )
+    elif late and signs.loss_kind in SOFTMAX and signs.temperature is not None:
+        level = chance(signs.candidates)
+        if signs.loss > level - 0.02:
+            random = at_random(signs.candidates, signs.dim, signs.temperature)
+            found["chance"] = (
+                f"the loss, {signs.loss:.3f}, is at chance, log {signs.candidates:,.0f} = {level:.3f} "
+                f"(random unit rows give {random:.3f}): nothing is learned yet; "
+                "try another optimizer.lr, a longer warm-up, or weaker augmentations"
+            )
+    if signs.alike > 0.95 and signs.step > 10:
+        found["collapse"] = (
+            f"embeddings collapse: two different items have a mean cosine of {signs.alike:.3f}; "
+            "lower optimizer.lr, or raise loss.temperature"
+        )
+    if signs.loss_kind == "info_nce" and signs.similarity == "dot":
+        if abs(signs.length - 1) > 0.5:
+            found["length"] = (
+                f"rows are not of unit length ({signs.length:.2f} on average) and loss.similarity = dot takes them "
+                "as they are: use cosine, unless that is meant"
+            )
+        if signs.largest > 100:
+            found["range"] = (
+                f"similarities are out of range: they reach {signs.largest:.0f} before the temperature divides them; "
+                "use loss.similarity = cosine, or a larger temperature"
+            )
+    if signs.learnable and signs.temperature is not None and signs.temperature <= MIN_TEMPERATURE * 1.001:
+        found["temperature"] = (
+            f"the learned temperature is at its clamp, {MIN_TEMPERATURE:g}: it can no longer sharpen the look-up; "
+            "lower optimizer.lr, or fix the temperature (loss.learnable = false)"
+        )
+    return found

@@ -1,0 +1,240 @@
+"""The step of every method: pairs, look-up, loss; then the copy moves and the dictionary is written.
+
+Everything that learns or is kept between steps is here; nothing here knows of files, clocks or screens.
+"""
+
+import copy
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor, nn
+
+from likewise import encoders, ranks
+from likewise.dictionaries import InBatch, KeyQueue, MemoryBank, MomentumEncoder, consistency
+from likewise.encoders.batch_norm import has_batch_norm, split_batch_norm
+from likewise.randomness import generator, number
+from likewise.training import optimizers, schedule
+from likewise.training.batches import Batch, Batches
+from likewise.training.recipe import Recipe
+from likewise.training.run import build_augmentation, build_backbone
+from likewise.training.scores import SCORES, LookUp, build_loss
+
+
+class Tower(nn.Module):
+    """A backbone and its head: views (n, ...) to embeddings (n, d)."""
+
+    def __init__(self, encoder: nn.Module, head: nn.Module) -> None:
+        super().__init__()
+        self.encoder, self.head = encoder, head
+
+    def forward(self, views: Tensor) -> Tensor:
+        return self.head(self.encoder(views))  # type: ignore[no-any-return]
+
+
+class Model(nn.Module):
+    """What is distributed over ranks: the tower, and the loss for the sake of its parameters."""
+
+    def __init__(self, tower: Tower, loss: nn.Module) -> None:
+        super().__init__()
+        self.tower, self.loss = tower, loss
+
+    def forward(self, views: Tensor) -> Tensor:
+        return self.tower(views)  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A step that was taken: its loss, a tensor of no axes still on the device, and its look-up."""
+
+    loss: Tensor
+    look_up: LookUp
+
+
+class Learner:
+    """One run's model, momentum copy, dictionary and optimizer, and the step that moves them."""
+
+    def __init__(
+        self, recipe: Recipe, about: Mapping[str, Any], batches: Batches, labels: Tensor | None, fabric: Fabric
+    ) -> None:
+        self.recipe, self.batches, self.labels, self.fabric = recipe, batches, labels, fabric
+        self.augmentation = build_augmentation(recipe, about)
+        tower = build_tower(recipe, about)
+        if fabric.world_size > 1 and recipe.keys.by == "encoder" and fabric.device.type == "cuda":
+            tower = nn.SyncBatchNorm.convert_sync_batchnorm(tower)  # type: ignore[no-untyped-call]  # one batch, one set of statistics
+        model = Model(tower, build_loss(recipe.loss, len(batches.train)))
+        self.channels_last = about["kind"] == "image" and fabric.device.type == "cuda"
+        if self.channels_last:
+            model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        if recipe.training.compile:
+            tower.compile()
+        options = recipe.optimizer
+        optimizer = optimizers.build(
+            options.name, model, lr=options.lr, momentum=options.momentum, weight_decay=options.weight_decay
+        )
+        self.model, self.optimizer = fabric.setup(model, optimizer)
+        self.tower, self.loss = tower, model.loss
+        self.copy = MomentumEncoder(tower, recipe.keys.momentum) if recipe.keys.by == "momentum" else None
+        self.dictionary = self._build_dictionary().to(fabric.device)
+        if recipe.training.precision == "64-true":
+            self.dictionary = self.dictionary.double()
+        # Only batch norm tells a shuffled batch from another.
+        self.shuffles = self.copy is not None and has_batch_norm(tower)
+        self.both = recipe.pairs.symmetric or recipe.loss.kind == "nt_xent"
+
+    def step(self, batch: Batch, total: int) -> Taken:
+        """Take one step of `total`."""
+        options, step = self.recipe.optimizer, batch.step
+        factor = schedule.factor(step, total, schedule=options.schedule, warmup=options.warmup)
+        for group in self.optimizer.param_groups:
+            group["lr"] = options.lr * factor
+        query, key, ids = self.encode(batch)
+        found = self.dictionary.lookup(key, ids, generator(self.recipe.seed, "noise", step))
+        labels = None if self.labels is None else self.labels[batch.items].to(key.device)
+        look_up = LookUp(query, found, ids, labels, self.both, distinct=self.batches.pairs.columns == 1)
+        loss = SCORES[self.recipe.loss.kind](self.loss, look_up)
+        self.optimizer.zero_grad()
+        self.fabric.backward(loss)
+        if options.clip:
+            self.fabric.clip_gradients(self.model, self.optimizer, max_norm=options.clip, error_if_nonfinite=False)
+        self.optimizer.step()
+        if self.copy is not None:
+            keys = self.recipe.keys
+            self.copy.follow(schedule.momentum_at(step, total, keys.momentum, keys.schedule))
+        self.dictionary.update(key.detach(), ids)
+        return Taken(loss.detach(), look_up)
+
+    def encode(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries (n, d), keys (n, d) and ids of a batch; both views, where both are queries, as neighbours."""
+        torch.manual_seed(number(self.recipe.seed, f"dropout of rank {ranks.index()}", batch.step))
+        ids = batch.ids.to(self.fabric.device)
+        first = self.views(batch, "first")
+        if self.recipe.keys.by == "bank":
+            query = self.model(first)
+            return query, query.detach(), ids
+        second = self.views(batch, "second")
+        if self.copy is None:
+            one, other = self.model(torch.cat([first, second])).chunk(2)
+            if not self.both:
+                return one, other, ids
+            return neighbours(one, other), neighbours(other, one), ids.repeat_interleave(2, dim=0)
+        if not self.both:
+            return self.model(first), self.encode_keys(second, batch.step), ids
+        one, other = self.model(torch.cat([first, second])).chunk(2)
+        key_of_one, key_of_other = self.encode_keys(torch.cat([first, second]), batch.step).chunk(2)
+        return neighbours(one, other), neighbours(key_of_other, key_of_one), ids.repeat_interleave(2, dim=0)
+
+    def encode_keys(self, views: Tensor, step: int) -> Tensor:
+        """Keys by the momentum copy. Its batch statistics come from a shuffled batch, over all ranks, so that
+        a query and its positive do not share theirs; the keys come back in order."""
+        assert self.copy is not None
+        with self.fabric.autocast():
+            if not self.shuffles:
+                return self._widened(self.copy(views))
+            n = len(views)
+            order = torch.randperm(n * ranks.count(), generator=generator(self.recipe.seed, "shuffle", step))
+            order, back = order.to(views.device), order.argsort().to(views.device)
+            mine = slice(ranks.index() * n, (ranks.index() + 1) * n)
+            shuffled = self.copy(ranks.gather(views)[order[mine]])
+            return self._widened(ranks.gather(shuffled)[back[mine]])
+
+    def _widened(self, rows: Tensor) -> Tensor:
+        """What half precision made, in float32; float64 stays."""
+        return rows.to(torch.float64 if self.recipe.training.precision == "64-true" else torch.float32)
+
+    def views(self, batch: Batch, which: str) -> Tensor:
+        """The first or second views of a batch: drawn for the whole batch, this rank's rows applied."""
+        data = batch.data if which == "first" else batch.partner_data
+        drawn = self.augmentation.draw(self.batches.size, generator(self.recipe.seed, f"{which} view", batch.step))
+        views = self.augmentation.apply(data.to(self.fabric.device, non_blocking=True), drawn.rows(batch.rows))
+        if self.channels_last:
+            views = views.contiguous(memory_format=torch.channels_last)
+        return self._widened(views)
+
+    def consistency(self) -> float:
+        """How consistent the dictionary is with today's encoder; 1 for a batch, NaN for an empty one."""
+        if isinstance(self.dictionary, InBatch):
+            return 1.0
+        with torch.no_grad(), self.unchanged_buffers():
+            return consistency(self.dictionary, lambda step: ranks.gather(self.encode(self.batches.at(step))[1]))
+
+    def seconds_a_step(self, batch: Batch) -> float:
+        """What a step will take, measured on a copy of the tower, so that nothing moves."""
+        tower = copy.deepcopy(self.tower)
+        seconds = []
+        for _ in range(2):  # the first is a warm-up
+            began = time.monotonic()
+            views = self.views(batch, "first")
+            if self.recipe.keys.by == "momentum":
+                with torch.no_grad():
+                    tower(self.views(batch, "second"))
+            elif self.recipe.keys.by == "encoder":
+                views = torch.cat([views, self.views(batch, "second")])
+            with self.fabric.autocast():
+                embeddings = tower(views)
+            embeddings.float().square().sum().backward()
+            seconds.append(time.monotonic() - began)
+        return seconds[-1]
+
+    @contextmanager
+    def unchanged_buffers(self) -> Iterator[None]:
+        """Let batch norm see batches without its running statistics moving."""
+        modules = [self.tower, *([self.copy] if self.copy is not None else [])]
+        buffers = [buffer for module in modules for buffer in module.buffers()]
+        kept = [buffer.clone() for buffer in buffers]
+        try:
+            yield
+        finally:
+            for buffer, value in zip(buffers, kept, strict=True):
+                buffer.copy_(value)
+
+    def state(self) -> dict[str, Any]:
+        """Everything that a checkpoint keeps."""
+        state = {
+            "tower": self.tower.state_dict(),
+            "loss": self.loss.state_dict(),
+            "dictionary": self.dictionary.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+        }
+        return state if self.copy is None else state | {"copy": self.copy.state_dict()}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self.tower.load_state_dict(state["tower"])
+        self.loss.load_state_dict(state["loss"])
+        self.dictionary.load_state_dict(state["dictionary"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        if self.copy is not None:
+            self.copy.load_state_dict(state["copy"])
+
+    def _build_dictionary(self) -> InBatch | KeyQueue | MemoryBank:
+        options, dim, columns = self.recipe.dictionary, self.recipe.encoder.dim, self.batches.pairs.columns
+        if options.kind == "queue":
+            return KeyQueue(options.size, dim, columns=columns)
+        if options.kind == "bank":
+            rng = generator(self.recipe.seed, "bank")
+            items = len(self.batches.train)
+            return MemoryBank(items, dim, options.negatives, options.momentum, columns=columns, rng=rng)
+        return InBatch()
+
+
+def build_tower(recipe: Recipe, about: Mapping[str, Any]) -> Tower:
+    """The recipe's backbone and head, with fresh weights or those it starts from."""
+    options = recipe.encoder
+    torch.manual_seed(number(recipe.seed, "weights"))
+    encoder = build_backbone(recipe, about["kind"], about["channels"], about["size"])
+    if options.init:
+        encoders.load_weights(encoder, options.init)
+    tower = Tower(encoder, encoders.build_head(options.head, encoder.dim, options.dim))  # type: ignore[arg-type]
+    splits = options.bn_splits // ranks.count()  # ranks are splits already
+    if splits > 1:
+        split_batch_norm(tower, splits)
+    return tower
+
+
+def neighbours(one: Tensor, other: Tensor) -> Tensor:
+    """Rows item by item: one's first, other's first, one's second, … (2n, d)."""
+    return torch.stack([one, other], dim=1).flatten(0, 1)

@@ -1,0 +1,54 @@
+"""The curves of a run: `metrics.jsonl`, one object a logged step, and TensorBoard where it is installed."""
+
+import json
+import math
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+
+class Metrics:
+    """Appends rows, and mirrors their numbers to TensorBoard. After a resume it goes on behind `step`."""
+
+    def __init__(self, folder: Path, step: int = 0) -> None:
+        self.path = folder / "metrics.jsonl"
+        self.rows = [row for row in read(self.path) if row["step"] <= step]
+        self.path.write_text("".join(line(row) for row in self.rows))
+        self._file = self.path.open("a")
+        self._board: Any = None
+        if find_spec("tensorboard"):
+            from torch.utils.tensorboard import SummaryWriter
+
+            self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1 if step else None)
+
+    def write(self, row: Mapping[str, Any]) -> None:
+        self.rows.append(dict(row))
+        self._file.write(line(row))
+        self._file.flush()
+        if self._board is not None:
+            for name, value in row.items():
+                if name != "step" and isinstance(value, int | float):
+                    self._board.add_scalar(name, value, row["step"])
+
+    def close(self) -> None:
+        self._file.close()
+        if self._board is not None:
+            self._board.close()
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """The rows of a metrics file; a last line that was torn is left out."""
+    rows = []
+    for text in path.read_text().splitlines() if path.exists() else []:
+        try:
+            rows.append(json.loads(text))
+        except json.JSONDecodeError:
+            break
+    return rows
+
+
+def line(row: Mapping[str, Any]) -> str:
+    """A row as JSON; a number that is not one becomes null."""
+    plain = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
+    return json.dumps(plain, ensure_ascii=False) + "\n"

@@ -1,0 +1,166 @@
+"""From what was asked to a whole recipe: what was left open is chosen for the data, and said with the reason."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from likewise import data, methods
+from likewise.data import Items
+from likewise.randomness import generator
+from likewise.training.progress import duration
+from likewise.training.recipe import Recipe, RecipeError, check_choice
+from likewise.training.run import stored_size
+
+BATCH_SIZE = Recipe().training.batch_size
+PRECISIONS = ("32", "bf16-mixed", "16-mixed", "64-true")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A recipe with nothing left open, its data, which items train, and what was chosen, with reasons."""
+
+    recipe: Recipe
+    items: Items
+    train: NDArray[np.int64]  # ids of the items to train on
+    test: NDArray[np.int64]  # ids of those held out
+    chosen: tuple[str, ...]
+
+
+def make_plan(source: Any, method: str | None, asked: Mapping[str, Any], *, progress: bool = True) -> Plan:
+    """Open the data and fill in the recipe; `asked` are the values that were asked for, by recipe key."""
+    asked = dict(asked)
+    method = method or asked.get("method") or None
+    if method is not None:
+        check_choice("method", method, methods.METHODS)
+    size = Recipe().with_values({"data.size": asked.get("data.size", 0)}).data.size
+    items = data.open(source, size=stored_size(size) or None, cache=asked.get("data.cache") or None, progress=progress)
+    chosen = []
+    if method is None:
+        method, why = choose_method(items)
+        chosen.append(f"method {method}: {why}")
+    recipe = methods.defaults(method).with_values(asked).with_values({"method": method})
+    recipe = recipe.with_values({"data.source": recipe.data.source or items.name})
+    train, test = split(items, recipe)
+
+    def choose(key: str, value: Any, why: str) -> None:
+        nonlocal recipe
+        if key not in asked and recipe.value(key) != value:
+            recipe = recipe.with_values({key: value})
+            chosen.append(f"{key} = {value}: {why}")
+
+    if recipe.pairs.kind == "groups" and items.labels is None and items.groups is None:
+        if "pairs.kind" in asked:
+            raise RecipeError(f"pairs groups needs class folders, labels or groups, got none in {items.name}")
+        choose("pairs.kind", "views", "there are no labels or groups, so two views of an item are a pair")
+    if recipe.loss.kind == "sup_con" and items.labels is None:
+        raise RecipeError(f"loss sup_con needs labels (class folders, or y in an .npz), got none in {items.name}")
+    if items.kind == "vector":
+        choose("encoder.name", "mlp", "the items are vectors")
+        choose("pairs.preset", "vector", "the items are vectors")
+        recipe = recipe.with_values({"data.size": items.array.shape[1]})
+    else:
+        recipe = recipe.with_values({"data.size": recipe.data.size or min(items.array.shape[2:])})
+        large = torch.accelerator.is_available()
+        where = "there is an accelerator" if large else "there is no accelerator; resnet18 is larger and slower"
+        choose("encoder.name", "resnet18" if large else "resnet_tiny", where)
+        if items.array.shape[1] == 1:
+            choose("pairs.preset", "greyscale", "the images have one channel")
+        elif not recipe.pairs.preset:
+            choose("pairs.preset", "simclr", "they are colour images")
+    if len(train) < BATCH_SIZE:
+        fits = 1 << max(1, (len(train) // 2).bit_length() - 1)
+        choose("training.batch_size", fits, f"there are {len(train):,} items to train on")
+    if recipe.dictionary.kind == "queue" and len(train) < recipe.dictionary.size:
+        choose("dictionary.size", len(train), "the queue is no longer than the data")
+    if recipe.dictionary.kind == "bank" and len(train) < recipe.dictionary.negatives:
+        choose("dictionary.negatives", len(train), "no more than there are slots")
+    check(recipe, items, len(train))
+    return Plan(recipe, items, train, test, tuple(chosen))
+
+
+def check(recipe: Recipe, items: Items, train: int) -> None:
+    """Refuse what cannot work, before anything is built."""
+    methods.check(recipe)
+    options, ranks = recipe.training, world_size(recipe)
+    if options.batch_size > train:
+        raise RecipeError(
+            f"training.batch_size must be at most the {train:,} items to train on, got {options.batch_size:,}"
+        )
+    if options.batch_size < 2 or options.batch_size % ranks:
+        raise RecipeError(
+            f"training.batch_size must be 2 or more and divide by {ranks} ranks, got {options.batch_size}"
+        )
+    for name in ("training.epochs", "training.log_every", "training.checkpoint_every", "training.evaluate_every"):
+        if recipe.value(name) < 1:
+            raise RecipeError(f"{name} must be at least 1, got {recipe.value(name)}")
+    for name in ("training.steps", "data.workers", "optimizer.clip", "optimizer.weight_decay"):
+        if recipe.value(name) < 0:
+            raise RecipeError(f"{name} must not be negative, got {recipe.value(name)}")
+    if recipe.optimizer.lr <= 0:
+        raise RecipeError(f"optimizer.lr must be positive, got {recipe.optimizer.lr:g}")
+    check_choice("training.precision", options.precision, PRECISIONS)
+    if (recipe.pairs.preset == "vector") != (items.kind == "vector"):
+        raise RecipeError(f"pairs.preset {recipe.pairs.preset} does not go with items that are {items.kind}s")
+
+
+def choose_method(items: Items) -> tuple[str, str]:
+    """A method for data that nobody named one for, and the reason."""
+    if items.kind == "vector":
+        return "simclr", "vectors make large batches cheap, and then the batch is dictionary enough"
+    return "moco", "its queue gives many negatives at any batch size"
+
+
+def split(items: Items, recipe: Recipe) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The ids to train on and those held out: the data's own test part, else a share drawn by the seed.
+
+    Without labels there is nothing to evaluate, and nothing is held out.
+    """
+    if not 0 <= recipe.data.test < 1:
+        raise RecipeError(f"data.test must be a share from 0 to below 1, got {recipe.data.test:g}")
+    if items.test is not None:
+        return np.flatnonzero(~items.test), np.flatnonzero(items.test)
+    held = round(recipe.data.test * len(items)) if items.labels is not None else 0
+    order = torch.randperm(len(items), generator=generator(recipe.seed, "split")).numpy()
+    return np.sort(order[held:]), np.sort(order[:held])
+
+
+def world_size(recipe: Recipe) -> int:
+    """How many ranks there will be: those that a launcher started, or the devices asked for."""
+    return int(os.environ.get("WORLD_SIZE", 0)) or recipe.training.devices
+
+
+def lines(plan: Plan, steps: int, parameters: int, seconds: float, device: str) -> list[str]:
+    """The plan in a few lines, each a name and its words apart by a tab."""
+    recipe, items = plan.recipe, plan.items
+    options = recipe.training
+    shape = "×".join(map(str, items.array.shape[1:]))
+    labels = f", {len(items.classes)} classes" if items.labels is not None else ", no labels"
+    held = f", {len(plan.test):,} held out" if len(plan.test) else ""
+    skipped = f"; {len(items.skipped):,} files could not be read, see skipped.txt" if items.skipped else ""
+    dictionary = {
+        "batch": "the batch",
+        "queue": f"a queue of {recipe.dictionary.size:,}",
+        "bank": f"a memory bank of {len(plan.train):,}, {recipe.dictionary.negatives:,} drawn a step",
+    }[recipe.dictionary.kind]
+    keys = f", keys by {recipe.keys.by}" + (
+        f" copy, m {recipe.keys.momentum:g}" if recipe.keys.by == "momentum" else ""
+    )
+    tau = "" if recipe.loss.kind in ("pair_margin", "triplet") else f", temperature {recipe.loss.temperature:g}"
+    epochs = steps / (len(plan.train) // options.batch_size)
+    return [
+        f"data\t{items.name}: {len(plan.train):,} {items.kind}s of {shape}{held}{labels}{skipped}",
+        f"method\t{recipe.method} ({methods.METHODS[recipe.method].paper})",
+        f"pairs\t{recipe.pairs.kind}, {recipe.pairs.preset} augmentations"
+        + (f" to {recipe.data.size} pixels" if items.kind == "image" else ""),
+        f"dictionary\t{dictionary}{keys}",
+        f"loss\t{recipe.loss.kind}{tau}",
+        f"encoder\t{recipe.encoder.name}, {recipe.encoder.head} head to {recipe.encoder.dim}, {parameters:,} parameters",
+        f"training\t{steps:,} steps of {options.batch_size} ({epochs:.1f} epochs), {recipe.optimizer.name} "
+        f"at {recipe.optimizer.lr:g}, on {device}: about {duration(seconds)}",
+        *(f"chosen\t{text}" for text in plan.chosen),
+    ]

@@ -1,0 +1,102 @@
+"""What people see while a run goes: the plan, a live line in a terminal, plain lines elsewhere, warnings."""
+
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+SECONDS_BETWEEN_LINES = 15.0
+
+
+class Observer(Protocol):
+    """What a run tells as it goes."""
+
+    def plan(self, lines: list[str]) -> None: ...
+    def start(self, step: int, total: int) -> None: ...
+    def row(self, row: Mapping[str, Any]) -> None: ...
+    def say(self, sentence: str) -> None: ...
+    def stop(self) -> None: ...
+
+
+class Silent:
+    """Tells nobody."""
+
+    def plan(self, lines: list[str]) -> None: ...
+    def start(self, step: int, total: int) -> None: ...
+    def row(self, row: Mapping[str, Any]) -> None: ...
+    def say(self, sentence: str) -> None: ...
+    def stop(self) -> None: ...
+
+
+class Screen:
+    """Tells people, on standard error."""
+
+    def __init__(self) -> None:
+        self.console = Console(file=sys.stderr, highlight=False)
+        self._bar: Progress | None = None
+        self._total, self._last = 0, 0.0
+        self._knn: float | None = None
+
+    def plan(self, lines: list[str]) -> None:
+        for text in lines:
+            name, _, rest = text.partition("\t")
+            self.console.print(f"[bold]{name:<11}[/bold]{rest}" if rest else text, soft_wrap=True)
+
+    def start(self, step: int, total: int) -> None:
+        self._total, self._last = total, time.monotonic()
+        if self.console.is_terminal:
+            self._bar = Progress(
+                BarColumn(bar_width=20),
+                MofNCompleteColumn(),
+                TextColumn("{task.description}"),
+                TimeRemainingColumn(compact=True),
+                console=self.console,
+            )
+            self._bar.start()
+            self._bar.add_task("", total=total, completed=step)
+
+    def row(self, row: Mapping[str, Any]) -> None:
+        self._knn = row.get("knn", self._knn)
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], completed=row["step"], description=words(row, self._knn))
+        elif time.monotonic() - self._last > SECONDS_BETWEEN_LINES or row["step"] == self._total:
+            self._last = time.monotonic()
+            left = f"{duration(row['seconds_left'])} left" if row["seconds_left"] else "done"
+            self.console.print(f"{row['step']}/{self._total}  {words(row, self._knn)}  {left}", soft_wrap=True)
+
+    def say(self, sentence: str) -> None:
+        self.console.print(f"[yellow]note[/yellow]  {sentence}", soft_wrap=True)
+
+    def stop(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+
+def words(row: Mapping[str, Any], knn: float | None) -> str:
+    """A row in a few words: loss and chance, information, k-NN, speed."""
+    parts = [f"loss {row['loss']:.3f}"]
+    if row.get("chance") is not None:
+        parts[0] += f" (chance {row['chance']:.2f})"
+    for name, sign in (("bound", "≥"), ("estimate", "≈")):
+        if row.get(name) is not None:
+            parts.append(f"information {sign} {row[name]:.2f} nats")
+    if knn is not None:
+        parts.append(f"k-NN {knn:.3f}")
+    if row.get("consistency") is not None and row.get("oldest"):
+        parts.append(f"consistency {row['consistency']:.3f}")
+    parts.append(f"{row['items_per_second']:,.0f} items/s")
+    return "  ".join(parts)
+
+
+def duration(seconds: float) -> str:
+    """`45 s`, `3 min 10 s`, `2 h 5 min`."""
+    seconds = round(seconds)
+    if seconds < 60:
+        return f"{seconds} s"
+    if seconds < 3600:
+        return f"{seconds // 60} min {seconds % 60} s"
+    return f"{seconds // 3600} h {seconds % 3600 // 60} min"

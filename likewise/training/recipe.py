@@ -1,0 +1,227 @@
+"""A recipe: everything that decides a run, in one frozen dataclass that reads and writes TOML.
+
+A key that is not known is refused with the nearest one that is; a value that cannot be, with what was expected.
+"""
+
+import dataclasses
+import difflib
+import json
+import math
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+class RecipeError(ValueError):
+    """A recipe that cannot be: one sentence, expected and got."""
+
+
+@dataclass(frozen=True)
+class Data:
+    source: str = ""
+    size: int = 0  # pixels a side that the encoder sees; 0: chosen for the data
+    test: float = 0.1  # share held out for evaluation, where the data has no test part of its own
+    workers: int = 2  # threads that read batches ahead
+    cache: str = ""  # folder for decoded images; empty: the user's cache folder
+
+
+@dataclass(frozen=True)
+class Pairs:
+    kind: str = "views"  # views | groups
+    preset: str = ""  # augmentations; empty: chosen for the data
+    symmetric: bool = False  # both views are queries, and both are keys
+
+
+@dataclass(frozen=True)
+class Encoder:
+    name: str = ""  # empty: chosen for the data and the machine
+    stem: str = "auto"
+    head: str = "mlp"  # none | linear | mlp | mlp_bn
+    dim: int = 128
+    bn_splits: int = 1  # groups of the batch with batch statistics of their own
+    init: str = ""  # weights to start from: a file or a run
+
+
+@dataclass(frozen=True)
+class Keys:
+    by: str = "encoder"  # encoder | momentum | bank
+    momentum: float = 0.999  # share of the copy that is kept at each step
+    schedule: str = "constant"  # constant | cosine (rising to 1)
+
+
+@dataclass(frozen=True)
+class Dictionary:
+    kind: str = "batch"  # batch | queue | bank
+    size: int = 65536  # of the queue
+    momentum: float = 0.5  # of the bank's slots
+    negatives: int = 4096  # slots drawn a step from the bank
+
+
+@dataclass(frozen=True)
+class Loss:
+    kind: str = "info_nce"
+    temperature: float = 0.07
+    similarity: str = "cosine"  # of info_nce: cosine | dot | euclidean
+    learnable: bool = False
+    policy: str = ""  # hardest:K | debiased:PRIOR | hard_weighted:BETA
+    proximal: float = 0.0  # of nce
+    margin: float = 1.0  # of pair_margin and triplet
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    name: str = "sgd"  # sgd | adam | adamw | lars
+    lr: float = 0.03
+    momentum: float = 0.9
+    weight_decay: float = 1e-4
+    schedule: str = "cosine"  # cosine | constant | step
+    warmup: float = 0.05  # share of the steps
+    clip: float = 0.0  # largest norm of the gradient; 0: none
+
+
+@dataclass(frozen=True)
+class Training:
+    epochs: int = 200
+    steps: int = 0  # where given, instead of epochs
+    batch_size: int = 256  # over all ranks
+    precision: str = "32"  # Fabric's names: 32, bf16-mixed, 16-mixed, 64-true
+    devices: int = 1
+    compile: bool = False
+    log_every: int = 10
+    checkpoint_every: int = 500
+    evaluate_every: int = 500
+
+
+@dataclass(frozen=True)
+class Recipe:
+    method: str = ""
+    seed: int = 0
+    data: Data = field(default_factory=Data)
+    pairs: Pairs = field(default_factory=Pairs)
+    encoder: Encoder = field(default_factory=Encoder)
+    keys: Keys = field(default_factory=Keys)
+    dictionary: Dictionary = field(default_factory=Dictionary)
+    loss: Loss = field(default_factory=Loss)
+    optimizer: Optimizer = field(default_factory=Optimizer)
+    training: Training = field(default_factory=Training)
+
+    def with_values(self, values: Mapping[str, Any]) -> "Recipe":
+        """This recipe with some values changed, named as in `dictionary.size`."""
+        recipe = self
+        for name, value in values.items():
+            recipe = _with_value(recipe, name, value)
+        return recipe
+
+    def value(self, name: str) -> Any:
+        section, _, key = name.rpartition(".")
+        return getattr(getattr(self, section) if section else self, key)
+
+    def toml(self) -> str:
+        """The whole recipe as TOML, every value written out."""
+        values = dataclasses.asdict(self)
+        lines = [f"{name} = {_toml(value)}" for name, value in values.items() if not isinstance(value, dict)]
+        for section, pairs in values.items():
+            if isinstance(pairs, dict):
+                lines += ["", f"[{section}]", *(f"{name} = {_toml(value)}" for name, value in pairs.items())]
+        return "\n".join(lines) + "\n"
+
+
+def known_keys() -> list[str]:
+    """Every key of a recipe, as in `dictionary.size`."""
+    keys = []
+    for item in dataclasses.fields(Recipe):
+        if dataclasses.is_dataclass(kind := _kind(Recipe, item.name)):
+            keys += [f"{item.name}.{key.name}" for key in dataclasses.fields(kind)]
+        else:
+            keys.append(item.name)
+    return keys
+
+
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """The values that a recipe file names, by dotted key."""
+    try:
+        text = Path(path).read_text()
+    except OSError as error:
+        raise RecipeError(f"recipe not readable: {path} ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise RecipeError(f"recipe {path} is not TOML: expected text, got other bytes") from None
+    try:
+        tree = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise RecipeError(f"recipe {path} is not TOML: {error}") from None
+    values: dict[str, Any] = {}
+    for name, value in tree.items():
+        if isinstance(value, dict):
+            values |= {f"{name}.{key}": inner for key, inner in value.items()}
+        else:
+            values[name] = value
+    for name in values:
+        _check_key(name)
+    return values
+
+
+def parse_settings(settings: Iterable[str]) -> dict[str, Any]:
+    """`["dictionary.size=4096"]` as values by dotted key; a value is TOML, or else a string."""
+    values: dict[str, Any] = {}
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        if not equals:
+            raise RecipeError(f"--set must be key=value, got {setting!r}")
+        _check_key(name := name.strip())
+        try:
+            values[name] = tomllib.loads(f"value = {text.strip()}")["value"]
+        except tomllib.TOMLDecodeError:
+            values[name] = text.strip()
+    return values
+
+
+def check_choice(what: str, name: str, known: Iterable[str]) -> None:
+    """Expect one of the known names; the nearest is offered."""
+    known = list(known)
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+        hint = f"; did you mean {near[0]}?" if near else f", expected one of {', '.join(known)}"
+        raise RecipeError(f"unknown {what} {name!r}{hint}")
+
+
+def _check_key(name: str) -> None:
+    keys = known_keys()
+    if name not in keys:
+        # `sise` is near the last part of `data.size`.
+        meant = {key.rpartition(".")[2]: key for key in reversed(keys)} | {key: key for key in keys}
+        near = difflib.get_close_matches(name, meant, n=1, cutoff=0.5)
+        raise RecipeError(f"unknown recipe key {name!r}" + (f"; did you mean {meant[near[0]]}?" if near else ""))
+
+
+def _with_value(recipe: Recipe, name: str, value: Any) -> Recipe:
+    _check_key(name)
+    section, _, key = name.rpartition(".")
+    if not section:
+        return dataclasses.replace(recipe, **{key: _typed(name, value, _kind(Recipe, key))})
+    inner = getattr(recipe, section)
+    typed = _typed(name, value, _kind(type(inner), key))
+    return dataclasses.replace(recipe, **{section: dataclasses.replace(inner, **{key: typed})})
+
+
+def _typed(name: str, value: Any, kind: type) -> Any:
+    """The value as its key wants it: a whole number serves as a float, anything plain as a string."""
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if kind is str and isinstance(value, int | float | Path) and not isinstance(value, bool):
+        value = str(value)
+    if type(value) is not kind or (isinstance(value, float) and not math.isfinite(value)):
+        words = {int: "a whole number", float: "a number", str: "a string", bool: "true or false"}
+        raise RecipeError(f"{name} must be {words[kind]}, got {value!r}")
+    return value
+
+
+def _kind(owner: type, name: str) -> Any:
+    return next(item.type for item in dataclasses.fields(owner) if item.name == name)
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)

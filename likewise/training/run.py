@@ -1,0 +1,168 @@
+"""A run's folder, and the encoder that it leaves behind.
+
+`recipe.toml`, `metrics.jsonl`, `checkpoints/`, `encoder.safetensors`, `head.safetensors`, `skipped.txt`.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors
+import safetensors.torch
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from likewise import data, encoders
+from likewise.data import Items
+from likewise.pairs import augment
+from likewise.training import metrics
+from likewise.training.recipe import Recipe, read_toml
+
+EMBED_BATCH = 256
+
+
+class RunError(ValueError):
+    """A folder that is not the run it should be: one sentence."""
+
+
+@dataclass(frozen=True)
+class Embeddings:
+    """What an encoder makes of a source, in the order of its items."""
+
+    vectors: NDArray[np.float32]  # (n, d)
+    ids: NDArray[np.int64]  # (n,)
+    labels: NDArray[np.int64] | None
+    paths: tuple[str, ...] | None
+
+
+class Encoder(nn.Module):
+    """A trained backbone with its pre-processing; its `state_dict` has the backbone's own names.
+
+    The head and the pre-processing are no part of that state: weights load wherever the backbone does.
+    """
+
+    def __init__(self, backbone: nn.Module, head: nn.Module, augmentation: augment.Augmentation, size: int) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.augmentation, self.size = augmentation, size
+        self._head = [head]  # in a list, so that it does not count as part of this module
+
+    def forward(self, views: Tensor) -> Tensor:
+        """Prepared views (n, c, h, w) or (n, f) to features (n, d)."""
+        return self.backbone(views)  # type: ignore[no-any-return]
+
+    def state_dict(self, *arguments: Any, **options: Any) -> dict[str, Any]:  # type: ignore[override]
+        return self.backbone.state_dict(*arguments, **options)
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+        return self.backbone.load_state_dict(state_dict, strict, assign)
+
+    def embed(self, source: Any, *, layer: str = "backbone", progress: bool = True) -> Embeddings:
+        """Vectors of every item of a source, by the backbone, or by its head (`layer="head"`)."""
+        if layer not in ("backbone", "head"):
+            raise ValueError(f"layer must be backbone or head, got {layer!r}")
+        size = stored_size(self.size) if isinstance(self.augmentation, augment.PlainViews) else None
+        items = data.open(source, size=size, progress=progress)
+        network = self.backbone if layer == "backbone" else nn.Sequential(self.backbone, self._head[0])
+        ids = np.arange(len(items))
+        return Embeddings(features(network, self.augmentation, items, ids).numpy(), ids, items.labels, items.paths)
+
+
+@torch.no_grad()
+def features(network: nn.Module, augmentation: augment.Augmentation, items: Items, ids: NDArray[np.int64]) -> Tensor:
+    """Embeddings (n, d) float32 of some items, in evaluation mode, on the host."""
+    training = network.training
+    network.eval()
+    parameter = next(network.parameters())
+    found = []
+    for part in np.array_split(ids, max(1, -(-len(ids) // EMBED_BATCH))):
+        rows = torch.from_numpy(items[part]).to(parameter.device)
+        found.append(network(augmentation.plain(rows).to(parameter.dtype)).float().cpu())
+    network.train(training)
+    return torch.cat(found)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run."""
+
+    folder: Path
+
+    @property
+    def recipe(self) -> Recipe:
+        return Recipe().with_values(read_toml(self.folder / "recipe.toml"))
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        return metrics.read(self.folder / "metrics.jsonl")
+
+    @property
+    def encoder(self) -> Encoder:
+        return load(self.folder)
+
+
+def save_weights(folder: Path, backbone: nn.Module, head: nn.Module, preprocessing: Mapping[str, Any]) -> None:
+    """Write the backbone, with its pre-processing beside it, and the head."""
+    for name, module in (("encoder", backbone), ("head", head)):
+        state = {key: value.detach().cpu().contiguous() for key, value in module.state_dict().items()}
+        path = folder / f"{name}.safetensors"
+        temporary = path.with_suffix(".tmp")
+        safetensors.torch.save_file(state, temporary, metadata={"preprocessing": json.dumps(preprocessing)})
+        temporary.replace(path)
+
+
+def load(folder: str | Path) -> Encoder:
+    """The encoder of a run, ready to use: in evaluation mode, with its pre-processing."""
+    folder = Path(folder)
+    if not (folder / "recipe.toml").exists():
+        raise RunError(f"{folder} is not a run: expected a folder with recipe.toml")
+    if not (folder / "encoder.safetensors").exists():
+        raise RunError(f"{folder} has no encoder.safetensors yet: the run has not finished; --resume goes on with it")
+    recipe = Recipe().with_values(read_toml(folder / "recipe.toml"))
+    try:
+        with safetensors.safe_open(folder / "encoder.safetensors", framework="pt") as file:
+            about = json.loads((file.metadata() or {})["preprocessing"])
+        weights = safetensors.torch.load_file(folder / "encoder.safetensors")
+        head_weights = safetensors.torch.load_file(folder / "head.safetensors")
+    except (OSError, safetensors.SafetensorError, KeyError) as error:
+        raise RunError(f"the weights of {folder} cannot be read: {error}") from None
+    backbone = build_backbone(recipe, about["kind"], about["channels"], about["size"])
+    head = encoders.build_head(recipe.encoder.head, backbone.dim, recipe.encoder.dim)  # type: ignore[arg-type]
+    backbone.load_state_dict(weights)
+    head.load_state_dict(head_weights)
+    augmentation = build_augmentation(recipe, about)
+    return Encoder(backbone, head.eval(), augmentation, about["size"]).eval()
+
+
+def stored_size(size: int) -> int:
+    """The resolution that images are kept at, for views of `size`: larger ones leave room to crop."""
+    return size if size <= 64 else size * 8 // 7
+
+
+def build_backbone(recipe: Recipe, kind: str, channels: int, size: int) -> nn.Module:
+    """The recipe's backbone for images of `channels` at `size` pixels, or vectors of `size` features."""
+    name = recipe.encoder.name
+    if kind == "vector":
+        return encoders.build(name, features=size)
+    return encoders.build(name, channels=channels, size=size, stem=recipe.encoder.stem)
+
+
+def preprocessing(recipe: Recipe, items: Items, train: NDArray[np.int64]) -> dict[str, Any]:
+    """What has to be known to prepare items as in training."""
+    about: dict[str, Any] = {"kind": items.kind, "channels": items.array.shape[1], "size": recipe.data.size}
+    if items.kind == "vector":
+        fitted = augment.VectorViews.fitted(torch.from_numpy(items[train]))
+        return about | {"channels": 1, "mean": list(fitted.mean), "std": list(fitted.std)}
+    augmentation = augment.preset(recipe.pairs.preset, size=recipe.data.size, channels=items.array.shape[1])
+    return about | {"mean": list(augmentation.mean), "std": list(augmentation.std)}
+
+
+def build_augmentation(recipe: Recipe, about: Mapping[str, Any]) -> augment.Augmentation:
+    """The recipe's augmentations, which also prepare items for evaluation."""
+    if about["kind"] == "vector":
+        return augment.VectorViews(about["size"], mean=tuple(about["mean"]), std=tuple(about["std"]))
+    return augment.preset(recipe.pairs.preset, size=about["size"], channels=about["channels"])

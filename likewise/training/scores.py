@@ -1,0 +1,157 @@
+"""Question three, as training asks it: each loss on what a look-up found, in a few lines and one public loss.
+
+Under several ranks a loss that looks up queries is a mean over the rank's own queries; one that scores
+a batch against itself is made of all ranks' rows, on every rank. Both give one process's gradient when
+ranks' gradients are averaged (see `likewise.ranks`).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from likewise import losses, ranks
+from likewise.dictionaries import Found
+from likewise.losses.masks import Mask
+from likewise.losses.policies import Policy
+from likewise.training.recipe import Loss, RecipeError, check_choice
+
+Score = Callable[..., Tensor]  # a loss module
+
+
+@dataclass(frozen=True)
+class LookUp:
+    """One step's queries and what the dictionary found for them.
+
+    Rows come item by item: where both views of an item are queries (`both`), they are neighbours.
+    """
+
+    query: Tensor  # (n, d)
+    found: Found
+    ids: Tensor  # (n,) or (n, g)
+    labels: Tensor | None  # (n,)
+    both: bool
+    distinct: bool  # no two items of the step share an id
+
+    @property
+    def ids_if_needed(self) -> Tensor | None:
+        """Ids cost a pass over the scores; where all items differ, losses within a batch need none."""
+        return None if self.distinct else self.ids
+
+    @torch.no_grad()
+    def negatives_a_query(self) -> float:
+        """How many negatives a query has on average, those left out that share an id with it."""
+        mask = Mask(self.ids, self.found.negative_ids)
+        return float(mask.count(len(self.query), len(self.found.negatives), like=self.query).double().mean())
+
+
+def build_loss(recipe: Loss, items: int) -> nn.Module:
+    """The loss module of a recipe; its temperature, if learned, is a parameter of it."""
+    temperature, learnable = recipe.temperature, recipe.learnable
+    policy = parse_policy(recipe.policy)
+    builders: dict[str, Callable[[], nn.Module]] = {
+        "info_nce": lambda: losses.InfoNCE(
+            temperature=temperature,
+            similarity=recipe.similarity,  # type: ignore[arg-type]
+            policy=policy,
+            learnable=learnable,
+        ),
+        "nt_xent": lambda: losses.NTXent(temperature=temperature, policy=policy, learnable=learnable),
+        "symmetric_info_nce": lambda: losses.SymmetricInfoNCE(temperature=temperature, learnable=learnable),
+        "sigmoid": lambda: losses.Sigmoid(temperature=temperature, learnable=learnable),
+        "nce": lambda: losses.NCE(items=items, temperature=temperature, proximal=recipe.proximal, learnable=learnable),
+        "pair_margin": lambda: losses.PairMargin(margin=recipe.margin, reduction="none"),
+        "triplet": lambda: losses.Triplet(margin=recipe.margin),
+        "sup_con": lambda: losses.SupCon(temperature=temperature, learnable=learnable),
+    }
+    try:
+        return builders[recipe.kind]()
+    except ValueError as error:
+        raise RecipeError(str(error)) from None
+
+
+def parse_policy(text: str) -> Policy | None:
+    """`hardest:16`, `debiased:0.1`, `hard_weighted:0.5` or `hard_weighted:0.5:0.1`; empty for none."""
+    if not text:
+        return None
+    name, *numbers = text.split(":")
+    check_choice("loss.policy", name, ("hardest", "debiased", "hard_weighted"))
+    try:
+        if name == "hardest":
+            return losses.Hardest(*map(int, numbers))
+        return (losses.Debiased if name == "debiased" else losses.HardWeighted)(*map(float, numbers))
+    except (TypeError, ValueError) as error:
+        raise RecipeError(f"loss.policy must be like hardest:16 or debiased:0.1, got {text!r} ({error})") from None
+
+
+def info_nce(loss: Score, step: LookUp) -> Tensor:
+    return loss(step.query, *step.found[:2], query_ids=step.ids, key_ids=step.found.negative_ids)
+
+
+def nt_xent(loss: Score, step: LookUp) -> Tensor:
+    if ranks.count() == 1:
+        ids = step.ids_if_needed
+        return loss(step.query[0::2], step.query[1::2], ids=None if ids is None else ids[0::2])
+    assert isinstance(loss, losses.NTXent)
+    # Of all ranks' rows, a row and its partner drop out by their id: the same loss, row by row.
+    return losses.info_nce(
+        step.query,
+        *step.found[:2],
+        temperature=loss.temperature,
+        policy=loss.policy,
+        query_ids=step.ids,
+        key_ids=step.found.negative_ids,
+    )
+
+
+def both_directions(loss: Score, step: LookUp) -> Tensor:
+    """Symmetric InfoNCE and the sigmoid loss."""
+    query, positive = ranks.gather(step.query), ranks.gather(step.found.positive)
+    ids = step.ids_if_needed
+    return loss(query, positive, ids=None if ids is None else ranks.gather(ids))
+
+
+def nce(loss: Score, step: LookUp) -> Tensor:
+    positive, negatives, negative_ids = step.found
+    return loss(step.query, positive, negatives, query_ids=step.ids, key_ids=negative_ids, previous=positive)
+
+
+def triplet(loss: Score, step: LookUp) -> Tensor:
+    positive, negatives, negative_ids = step.found
+    chosen = losses.semi_hard(step.query, positive, negatives, query_ids=step.ids, key_ids=negative_ids)
+    return loss(step.query, positive, negatives[chosen])
+
+
+def pair_margin(loss: Score, step: LookUp) -> Tensor:
+    """Every pair of the batch; pairs that are the same and others averaged apart, as others are far more."""
+    rows = torch.cat([ranks.gather(step.query), ranks.gather(step.found.positive)])
+    ids = ranks.gather(step.ids).repeat(2, *[1] * (step.ids.ndim - 1))
+    first, second = torch.triu_indices(len(rows), len(rows), offset=1, device=rows.device)
+    same = same_ids(ids, ids)[first, second]
+    values = loss(rows[first], rows[second], same)
+    return values[same].mean() + values[~same].mean()
+
+
+def sup_con(loss: Score, step: LookUp) -> Tensor:
+    assert step.labels is not None
+    rows = torch.cat([ranks.gather(step.query), ranks.gather(step.found.positive)])
+    return loss(rows, ranks.gather(step.labels).repeat(2))
+
+
+SCORES: dict[str, Callable[[Score, LookUp], Tensor]] = {
+    "info_nce": info_nce,
+    "nt_xent": nt_xent,
+    "symmetric_info_nce": both_directions,
+    "sigmoid": both_directions,
+    "nce": nce,
+    "pair_margin": pair_margin,
+    "triplet": triplet,
+    "sup_con": sup_con,
+}
+
+
+def same_ids(a: Tensor, b: Tensor) -> Tensor:
+    """Where two rows share an id in any column, (n, k); −1 is nobody's."""
+    a, b = (ids[:, None] if ids.ndim == 1 else ids for ids in (a, b))
+    return ((a[:, None] == b[None]) & (a[:, None] >= 0)).any(dim=2)
