@@ -1,21 +1,31 @@
-"""The command line: it parses, calls one function of the library, and prints.
+"""The command line: parses, calls one function of the library, prints.
 
-likewise demo
+Nothing heavy is imported before a command is chosen, so that help answers at once.
 """
 
-from typing import Annotated
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
+from likewise import __version__
+
+INTERRUPTED = 75  # exit code of a run that was told to end and can be resumed (EX_TEMPFAIL)
+
 app = typer.Typer(
-    add_completion=False, no_args_is_help=True, help="Learn which of your data are alike, with no labels."
+    help="Learn which of your data are alike, with no labels.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
 )
 
 
-def print_version(wanted: bool) -> None:
+def show_version(wanted: bool) -> None:
     if wanted:
-        from likewise import __version__
-
         typer.echo(f"likewise {__version__}")
         raise typer.Exit
 
@@ -23,31 +33,136 @@ def print_version(wanted: bool) -> None:
 @app.callback()
 def options(
     version: Annotated[
-        bool, typer.Option("--version", callback=print_version, is_eager=True, help="Print the version and stop.")
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Learn which of your data are alike, with no labels."""
+    """What every command shares."""
 
 
 @app.command()
-def demo(seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Draws the example.")] = 0) -> None:
-    """Every loss on the same small example, from rows that have nothing in common to close views."""
+def train(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="DATA",
+            help="A folder of images, .npy, .npz, idx, CIFAR, Parquet or tar shards; or digits, mnist5k.",
+        ),
+    ],
+    method: Annotated[
+        str | None, typer.Option(help="See `likewise methods`; chosen for the data if not given.")
+    ] = None,
+    pairs: Annotated[str | None, typer.Option(help="Which pairs should agree: views, groups.")] = None,
+    keys: Annotated[str | None, typer.Option(help="Who makes the keys: encoder, momentum, bank.")] = None,
+    dictionary: Annotated[str | None, typer.Option(help="Where queries are looked up: batch, queue, bank.")] = None,
+    loss: Annotated[str | None, typer.Option(help="How the look-up is scored: info_nce, nt_xent, …")] = None,
+    encoder: Annotated[str | None, typer.Option(help="resnet_tiny, resnet18, vit_tiny, … or module:callable.")] = None,
+    init: Annotated[str | None, typer.Option(metavar="FILE|RUN", help="Weights to start from.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="The run's folder.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Passes over the data.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Steps, instead of epochs.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Items a step, over all ranks.")] = None,
+    lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
+    temperature: Annotated[float | None, typer.Option(help="Temperature of the loss.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Every draw follows from it.")] = None,
+    devices: Annotated[int | None, typer.Option(help="Processes on this machine.")] = None,
+    precision: Annotated[str | None, typer.Option(help="32, bf16-mixed, 16-mixed or 64-true.")] = None,
+    recipe: Annotated[Path | None, typer.Option(metavar="FILE", help="A recipe in TOML.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one value of the recipe.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+) -> None:
+    """Pre-train an encoder on images or vectors, without labels."""
+    with said_in_one_sentence():
+        from likewise.training.trainer import train as run_training
+
+        run = run_training(
+            source,
+            method=method,
+            pairs=pairs,
+            keys=keys,
+            dictionary=dictionary,
+            loss=loss,
+            encoder=encoder,
+            init=init,
+            out=out,
+            epochs=epochs,
+            steps=steps,
+            batch_size=batch_size,
+            lr=lr,
+            temperature=temperature,
+            seed=seed,
+            devices=devices,
+            precision=precision,
+            recipe=recipe,
+            settings=settings,
+            resume=resume,
+        )
+    if first_rank():
+        typer.echo(f"encoder in {run.folder}: likewise.load({str(run.folder)!r})")
+
+
+@app.command()
+def demo(
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep the run here.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Fewer steps make a quicker, worse encoder.")] = None,
+    seed: Annotated[int, typer.Option(help="Every draw follows from it.")] = 0,
+) -> None:
+    """Train MoCo on 5,000 handwritten digits, and see what it learned without a label."""
+    with said_in_one_sentence():
+        from likewise.demo import run_demo
+
+        result = run_demo(out, steps, seed)
+    show(result.table())
+
+
+@app.command()
+def methods() -> None:
+    """Every method, its three answers, its paper and its settings."""
+    from likewise.methods import table
+
+    show(table())
+
+
+def show(rows: list[list[str]]) -> None:
+    """Print a table whose first row is its head."""
     from rich.console import Console
     from rich.table import Table
 
-    from likewise.demo import SETTINGS, run_demo
+    head, *body = rows
+    table = Table(*head)
+    for row in body:
+        table.add_row(*row)
+    # In a file or pipe there is no width to keep to.
+    Console(width=None if sys.stdout.isatty() else 160).print(table)
 
-    table = Table(
-        title="Two views of 512 items, d = 64: every loss falls as the views come closer",
-        caption="Strangers start above chance: random similarities spread.\nWith two rows a label, sup_con is nt_xent.",
-    )
-    table.add_column("loss")
-    for name in (*SETTINGS, "at chance"):
-        table.add_column(name, justify="right")
-    for row in run_demo(seed):
-        at_chance = "" if row.chance is None else f"{row.chance:.3f}"
-        table.add_row(row.loss, *(f"{value:.3f}" for value in row.values), at_chance)
-    Console().print(table)
+
+def first_rank() -> bool:
+    return os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) == "0"
+
+
+@contextmanager
+def said_in_one_sentence() -> Iterator[None]:
+    """Mistakes of people end in one sentence; LIKEWISE_TRACEBACK=1 shows where it was said."""
+    from likewise.training.signals import Interrupted
+
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        if os.environ.get("LIKEWISE_TRACEBACK"):
+            raise
+        fail(error)
+    except Interrupted as error:
+        typer.echo(f"likewise: {error}", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def fail(error: Any) -> None:
+    sentence = " ".join(str(error).split())
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        sentence = f"{error.filename}: {error.strerror}"
+    typer.echo(f"likewise: {sentence}", err=True)
+    sys.exit(1)
 
 
 def main() -> None:

@@ -1,68 +1,90 @@
-"""Every loss on the same small example: what it says of rows that do not agree yet, and of rows that do."""
+"""The demo: MoCo on 5,000 handwritten digits, without a label, and what that is worth."""
 
-import math
-from collections.abc import Callable
+import tempfile
+from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from likewise import losses
-from likewise.evaluation.information import infonce_bound
+from likewise.evaluation.few_labels import FewLabels, few_labels
+from likewise.evaluation.knn import KNN, knn
+from likewise.training import plan, trainer
+from likewise.training.learner import build_tower
+from likewise.training.run import features, preprocessing
 
-ITEMS, DIM = 512, 64
-SETTINGS = {"strangers": math.inf, "noisy views": 1.0, "close views": 0.2}  # noise in each view
+SOURCE, METHOD = "mnist5k", "moco"
+SETTINGS: dict[str, Any] = {"data.test": 0.2, "training.batch_size": 128, "optimizer.lr": 0.06}
 
 
 @dataclass(frozen=True)
-class DemoRow:
-    """One line of the demo: a loss, its values from strangers to close views, and its value at chance."""
+class Row:
+    """How well labels follow from one kind of embedding."""
 
-    loss: str
-    values: list[float]
-    chance: float | None
-
-
-def run_demo(seed: int = 0) -> list[DemoRow]:
-    """Score two views of 512 items that have nothing, something or nearly everything in common."""
-    generator = torch.Generator().manual_seed(seed)
-    pairs = [_views(noise, generator) for noise in SETTINGS.values()]
-    ids = torch.arange(ITEMS)
-    same = torch.arange(ITEMS) % 2 == 0
-
-    def others(rows: Tensor) -> Tensor:
-        return rows.roll(1, dims=0)
-
-    def pair_margin(a: Tensor, b: Tensor) -> Tensor:
-        return losses.pair_margin(a, torch.where(same[:, None], b, others(b)), same)
-
-    def nce(a: Tensor, b: Tensor) -> Tensor:
-        log_partition = losses.estimate_log_partition(a, b, items=ITEMS, query_ids=ids, key_ids=ids)
-        return losses.nce(a, b, b, log_partition=log_partition, items=ITEMS, query_ids=ids, key_ids=ids)
-
-    chance = math.log(ITEMS)
-    rows: list[tuple[str, Callable[[Tensor, Tensor], Tensor], float | None]] = [
-        ("info_nce", lambda a, b: losses.info_nce(a, b, temperature=0.2), chance),
-        ("nt_xent", lambda a, b: losses.nt_xent(a, b, temperature=0.2), math.log(2 * ITEMS - 1)),
-        ("symmetric_info_nce", lambda a, b: losses.symmetric_info_nce(a, b, temperature=0.2), chance),
-        ("sigmoid", losses.sigmoid, None),
-        ("nce", nce, None),
-        (
-            "sup_con",
-            lambda a, b: losses.sup_con(torch.cat([a, b]), torch.cat([ids, ids]), temperature=0.2),
-            math.log(2 * ITEMS - 1),
-        ),
-        ("pair_margin", pair_margin, None),
-        ("triplet", lambda a, b: losses.triplet(a, b, others(b)), None),
-    ]
-    table = [DemoRow(name, [loss(a, b).item() for a, b in pairs], at_chance) for name, loss, at_chance in rows]
-    bounds = [infonce_bound(value, ITEMS) for value in table[0].values]
-    return [*table, DemoRow("InfoNCE bound, nats", bounds, 0.0)]
+    name: str
+    knn: KNN
+    one: FewLabels
+    five: FewLabels
 
 
-def _views(noise: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    item, first, second = (torch.randn(ITEMS, DIM, generator=generator) for _ in range(3))
-    if math.isinf(noise):
-        return torch.nn.functional.normalize(first, dim=1), torch.nn.functional.normalize(second, dim=1)
-    a, b = item + noise * first, item + noise * second
-    return torch.nn.functional.normalize(a, dim=1), torch.nn.functional.normalize(b, dim=1)
+@dataclass(frozen=True)
+class Demo:
+    rows: list[Row]
+
+    def table(self) -> list[list[str]]:
+        """What is printed: names and accuracies, each with what it depends on."""
+        first = self.rows[0]
+        k, test = first.knn, first.knn.test
+        head = [
+            f"{test:,} images not trained on",
+            f"k-NN (k {k.k}, T {k.temperature:g}, {k.train:,} labels)",
+            f"1 label a class (mean of {first.one.draws})",
+            f"5 labels a class (mean of {first.five.draws})",
+        ]
+        body = [
+            [
+                row.name,
+                f"{row.knn.accuracy:.3f}",
+                *(f"{few.accuracy:.3f} ± {few.spread:.3f}" for few in (row.one, row.five)),
+            ]
+            for row in self.rows
+        ]
+        return [head, *body]
+
+
+def run_demo(out: str | Path | None = None, steps: int | None = None, seed: int = 0) -> Demo:
+    """Train, then compare raw pixels, the encoder before training and the encoder after it."""
+    with ExitStack() as stack:
+        folder = out if out is not None else Path(stack.enter_context(tempfile.TemporaryDirectory())) / "demo"
+        run = trainer.train(SOURCE, method=METHOD, out=folder, steps=steps, seed=seed, settings=SETTINGS)
+        learned = run.encoder
+        ready = plan.make_plan(SOURCE, METHOD, {**SETTINGS, "seed": seed}, progress=False)
+    items = ready.items
+    untrained = build_tower(
+        run.recipe if out is not None else ready.recipe, preprocessing(ready.recipe, items, ready.train)
+    )
+    assert items.labels is not None
+    labels = torch.from_numpy(items.labels)
+
+    def row(name: str, embed: Any) -> Row:
+        rows: tuple[Tensor, Tensor, Tensor, Tensor] = (
+            embed(ready.train),
+            labels[ready.train],
+            embed(ready.test),
+            labels[ready.test],
+        )
+        return Row(name, knn(*rows), few_labels(*rows, per_class=1), few_labels(*rows, per_class=5))
+
+    def pixels(ids: np.ndarray) -> Tensor:
+        return torch.from_numpy(items[ids]).flatten(1).float() / 255
+
+    return Demo(
+        [
+            row("raw pixels", pixels),
+            row("untrained encoder", lambda ids: features(untrained.encoder, learned.augmentation, items, ids)),
+            row("learned encoder", lambda ids: features(learned.backbone, learned.augmentation, items, ids)),
+        ]
+    )

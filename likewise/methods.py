@@ -156,3 +156,24 @@ def check(recipe: Recipe) -> None:
     reason = refusal(recipe)
     if reason:
         raise RecipeError(reason)
+
+
+def table() -> list[list[str]]:
+    """The methods as rows of words, the head first."""
+    head = ["method", "pairs", "keys by", "dictionary", "loss", "defaults", "paper"]
+    return [head, *([name, *_words(name, method)] for name, method in METHODS.items())]
+
+
+def _words(name: str, method: Method) -> list[str]:
+    recipe = defaults(name)
+    keys = f"momentum copy, m {recipe.keys.momentum:g}" if method.keys == "momentum" else method.keys
+    dictionary = {
+        "batch": "batch",
+        "queue": f"queue of {recipe.dictionary.size:,}",
+        "bank": f"bank, {recipe.dictionary.negatives:,} drawn",
+    }[method.dictionary]
+    margin = method.loss in ("pair_margin", "triplet")
+    scale = f"margin {recipe.loss.margin:g}" if margin else f"temperature {recipe.loss.temperature:g}"
+    preset = f", {recipe.pairs.preset} views" if recipe.pairs.preset else ""
+    words = f"{scale}, {recipe.encoder.head} head to {recipe.encoder.dim}{preset}"
+    return [method.pairs, keys, dictionary, method.loss, words, method.paper]

@@ -64,7 +64,12 @@ def triplet(
 
 @torch.no_grad()
 def semi_hard(
-    anchor: Tensor, positive: Tensor, candidates: Tensor, *, query_ids: Tensor | None = None, key_ids: Tensor | None = None
+    anchor: Tensor,
+    positive: Tensor,
+    candidates: Tensor,
+    *,
+    query_ids: Tensor | None = None,
+    key_ids: Tensor | None = None,
 ) -> Tensor:
     """For each anchor the place (n,) of its semi-hard negative: the nearest of those farther than the positive.
 

@@ -151,6 +151,7 @@ def lines(plan: Plan, steps: int, parameters: int, seconds: float, device: str) 
         f" copy, m {recipe.keys.momentum:g}" if recipe.keys.by == "momentum" else ""
     )
     tau = "" if recipe.loss.kind in ("pair_margin", "triplet") else f", temperature {recipe.loss.temperature:g}"
+    head = f"{recipe.encoder.head} head to {recipe.encoder.dim}"
     epochs = steps / (len(plan.train) // options.batch_size)
     return [
         f"data\t{items.name}: {len(plan.train):,} {items.kind}s of {shape}{held}{labels}{skipped}",
@@ -159,7 +160,7 @@ def lines(plan: Plan, steps: int, parameters: int, seconds: float, device: str) 
         + (f" to {recipe.data.size} pixels" if items.kind == "image" else ""),
         f"dictionary\t{dictionary}{keys}",
         f"loss\t{recipe.loss.kind}{tau}",
-        f"encoder\t{recipe.encoder.name}, {recipe.encoder.head} head to {recipe.encoder.dim}, {parameters:,} parameters",
+        f"encoder\t{recipe.encoder.name}, {head}, {parameters:,} parameters",
         f"training\t{steps:,} steps of {options.batch_size} ({epochs:.1f} epochs), {recipe.optimizer.name} "
         f"at {recipe.optimizer.lr:g}, on {device}: about {duration(seconds)}",
         *(f"chosen\t{text}" for text in plan.chosen),

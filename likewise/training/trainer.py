@@ -5,13 +5,10 @@ The loop takes steps, writes down what they show, keeps checkpoints, and ends we
 
 import json
 import os
-import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -32,13 +29,10 @@ from likewise.training.plan import Plan
 from likewise.training.progress import Observer, Screen, Silent
 from likewise.training.recipe import Recipe, RecipeError, parse_settings, read_toml
 from likewise.training.run import Run, RunError, features, preprocessing, save_weights
+from likewise.training.signals import Interrupted, end_on_signal
 
 MAY_CHANGE = ("data.source", "data.workers", "data.cache", "training.devices")  # when a run is resumed
 KNN_TRAIN, KNN_TEST = 5000, 1000  # at most so many items are looked at while training
-
-
-class Interrupted(Exception):  # noqa: N818 - nothing went wrong
-    """The run was told to end, and has: its checkpoint is written."""
 
 
 class NotFiniteError(ValueError):
@@ -306,25 +300,6 @@ def build_fabric(recipe: Recipe) -> Fabric:
         strategy=ddp if devices * nodes > 1 else "auto",
         precision=recipe.training.precision,  # type: ignore[arg-type]
     )
-
-
-@contextmanager
-def end_on_signal() -> Iterator[threading.Event]:
-    """An event that SIGINT and SIGTERM set, instead of ending the process where it stands."""
-    told = threading.Event()
-    if threading.current_thread() is not threading.main_thread():  # only there signals can be handled
-        yield told
-        return
-
-    def tell(number: int, frame: FrameType | None) -> None:
-        told.set()
-
-    before = {number: signal.signal(number, tell) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield told
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def spread(ids: np.ndarray, most: int) -> np.ndarray:
