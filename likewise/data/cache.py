@@ -1,0 +1,231 @@
+"""Decoded images on disk: decoded once, mapped into memory ever after.
+
+An entry is `<key>.npy`, the rows, and `<key>.json`, all the rest. The JSON comes last, by a rename, so an
+entry is there whole or not at all; one writer at a time holds `<key>.lock`. The key is made of the files'
+paths, sizes and times: a changed file is another key.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import struct
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import PIL
+import platformdirs
+from filelock import FileLock
+from numpy.typing import NDArray
+
+from likewise.data.folder import File
+from likewise.data.images import DECODER, quiet
+from likewise.data.items import DataError, Skipped, start_digest
+from likewise.data.work import counted, in_order
+
+HEADER = 128  # bytes before the first row
+
+Chunk = Callable[[], Iterable[NDArray[np.uint8] | str]]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be decoded: chunks of rows in order, a reason in place of a row that cannot be."""
+
+    row: tuple[int, int, int]  # c, h, w
+    count: int
+    chunks: Iterable[Chunk]
+    paths: tuple[str, ...] | None = None
+    labels: NDArray[np.int64] | None = None
+    classes: tuple[str, ...] = ()
+    test: NDArray[np.bool_] | None = None
+    skipped: tuple[Skipped, ...] = ()
+
+
+@dataclass(frozen=True)
+class Stored:
+    """An entry as it is read back: readable rows only."""
+
+    array: NDArray[np.uint8]
+    content: str
+    paths: tuple[str, ...] | None
+    labels: NDArray[np.int64] | None
+    classes: tuple[str, ...]
+    test: NDArray[np.bool_] | None
+    skipped: tuple[Skipped, ...]
+
+
+def cache_folder(given: str | os.PathLike[str] | None) -> Path:
+    """Where the cache is: as given, as `LIKEWISE_CACHE` says, or where the system keeps caches."""
+    return Path(given or os.environ.get("LIKEWISE_CACHE") or platformdirs.user_cache_dir("likewise")).expanduser()
+
+
+def cache_key(kind: str, root: Path, files: Iterable[File], size: int | None = None) -> str:
+    """One name for these files as they are now at this size, by this decoder."""
+    found = hashlib.sha256(repr((kind, DECODER, PIL.__version__, size)).encode())
+    found.update(os.fsencode(root.resolve()))
+    for file in files:
+        found.update(os.fsencode(file.path) + f"\0{file.size}\0{file.time}\0".encode())
+    return found.hexdigest()[:40]
+
+
+def noted(place: Path, key: str, find: Callable[[], int]) -> int:
+    """A number that is dear to find, found once."""
+    path = place / f"{key}.note"
+    with contextlib.suppress(OSError, ValueError):
+        return int(path.read_text())
+    number = find()
+    with _writing(place):
+        place.mkdir(parents=True, exist_ok=True)
+        _replace(path, str(number).encode())
+    return number
+
+
+def fetch(place: Path, key: str, plan: Callable[[], Plan], name: str, progress: bool) -> Stored:
+    """The entry of this key, made by `plan` where there is none; a second opener waits for the first."""
+    if (stored := _read(place, key)) is not None:
+        return stored
+    with _writing(place):
+        place.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(place / f"{key}.lock")
+        lock.acquire()
+    try:
+        if (stored := _read(place, key)) is None:
+            _write(place, key, plan(), name, progress)
+            stored = _read(place, key)
+    finally:
+        lock.release()
+    if stored is None:
+        raise DataError(f"the cache in {place} cannot be read back: remove it, or set LIKEWISE_CACHE to another folder")
+    return stored
+
+
+def _read(place: Path, key: str) -> Stored | None:
+    try:
+        record = json.loads((place / f"{key}.json").read_bytes())
+        rows = place / f"{key}.npy"
+        if rows.stat().st_size != record["bytes"]:
+            return None
+        array = np.load(rows, mmap_mode="r", allow_pickle=False)
+        return Stored(
+            array=array,
+            content=record["content"],
+            paths=None if record["paths"] is None else tuple(record["paths"]),
+            labels=None if record["labels"] is None else np.array(record["labels"], dtype=np.int64),
+            classes=tuple(record["classes"]),
+            test=None if record["test"] is None else np.array(record["test"], dtype=np.bool_),
+            skipped=tuple(Skipped(*pair) for pair in record["skipped"]),
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _write(place: Path, key: str, plan: Plan, name: str, progress: bool) -> None:
+    for left in place.glob(f"{key}.*.tmp"):  # by a writer that was killed: the lock is ours
+        left.unlink(missing_ok=True)
+    writer = _Writer(place, key, plan.row)
+    kept: list[int] = []
+    skipped = list(plan.skipped)
+    paths = plan.paths
+    try:
+        with quiet(), contextlib.closing(in_order(plan.chunks)) as chunks:
+            row = 0
+            for chunk in counted((list(chunk) for chunk in chunks), plan.count, f"reading {name}", progress):
+                for pixels in chunk:
+                    if isinstance(pixels, str):
+                        skipped.append(Skipped(paths[row] if paths else str(row), pixels))
+                    else:
+                        writer.append(pixels)
+                        kept.append(row)
+                    row += 1
+        if not kept:
+            raise DataError(f"no readable image in {name}: {skipped[0].path}: {skipped[0].reason}")
+        record = {
+            "paths": None if paths is None else [paths[row] for row in kept],
+            "labels": None if plan.labels is None else plan.labels[kept].tolist(),
+            "classes": plan.classes,
+            "test": None if plan.test is None else plan.test[kept].tolist(),
+            "skipped": [(skip.path, skip.reason) for skip in skipped],
+        }
+        writer.finish(record)
+    finally:
+        writer.discard()
+
+
+@dataclass
+class _Writer:
+    """Rows appended to a file of a temporary name; named and described at the end."""
+
+    place: Path
+    key: str
+    row: tuple[int, int, int]
+    rows: int = 0
+
+    file: Any = field(init=False)
+    digest: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.path = self.place / f"{self.key}.{os.getpid()}.tmp"
+        self.digest = start_digest(self.row)
+        with _writing(self.place):
+            self.file = self.path.open("wb")
+            self.file.write(bytes(HEADER))
+
+    def append(self, pixels: NDArray[np.uint8]) -> None:
+        if pixels.shape != self.row or pixels.dtype != np.uint8:
+            raise AssertionError(f"a row must be {self.row} of uint8, got {pixels.shape} of {pixels.dtype}")
+        data = np.ascontiguousarray(pixels).data
+        with _writing(self.place):
+            self.file.write(data)
+        self.digest.update(data)
+        self.rows += 1
+
+    def finish(self, record: dict[str, Any]) -> None:
+        with _writing(self.place):
+            size = self.file.tell()
+            self.file.seek(0)
+            self.file.write(_header((self.rows, *self.row)))
+            self.file.flush()
+            os.fsync(self.file.fileno())
+            self.file.close()
+            self.path.replace(self.place / f"{self.key}.npy")
+            record = {"bytes": size, "content": self.digest.hexdigest(), **record}
+            _replace(self.place / f"{self.key}.json", json.dumps(record).encode())
+
+    def discard(self) -> None:
+        with contextlib.suppress(OSError):  # closing writes what is left, on a full disk in vain
+            self.file.close()
+        self.path.unlink(missing_ok=True)
+
+
+def _header(shape: tuple[int, ...]) -> bytes:
+    """An .npy header of a fixed length, so that the number of rows can be written last."""
+    text = repr({"descr": "|u1", "fortran_order": False, "shape": shape}).ljust(HEADER - 11) + "\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text.encode()
+
+
+def _replace(path: Path, content: bytes) -> None:
+    temporary = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _writing(place: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        said = OSError(f"cannot write the cache in {place}: {reason}; LIKEWISE_CACHE names another folder")
+        said.errno = error.errno
+        raise said from error

@@ -1,0 +1,184 @@
+"""MNIST's idx files and CIFAR's batches, as their authors publish them.
+
+CIFAR's Python batches are pickles. They are read by an unpickler that knows arrays and plain containers
+and nothing else, so that a file that would run a program is refused instead.
+"""
+
+import gzip
+import math
+import pickle
+import re
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from likewise.data.arrays import from_array
+from likewise.data.items import DataError, Items
+from likewise.data.labels import labelled
+
+IMAGES = re.compile(r"(?P<prefix>.*?)images(?P<mark>[-.])idx3-ubyte(\.gz)?$")
+RECONSTRUCT = np.empty(0).__reduce__()[0]  # numpy's own, wherever this version keeps it
+PERMITTED = {
+    ("numpy.core.multiarray", "_reconstruct"): RECONSTRUCT,
+    ("numpy._core.multiarray", "_reconstruct"): RECONSTRUCT,
+    ("numpy", "ndarray"): np.ndarray,
+    ("numpy", "dtype"): np.dtype,
+}
+
+
+def is_idx(name: str) -> bool:
+    return IMAGES.match(name) is not None
+
+
+def from_idx(path: Path, name: str, size: int | None) -> Items:
+    """One images file; its labels lie beside it."""
+    labels = _labels_beside(path)
+    return _idx_items([read_idx(path)], [labels], name, size)
+
+
+def from_idx_folder(root: Path, name: str, size: int | None) -> Items:
+    """`train-images-idx3-ubyte` and, as test part, `t10k-images-idx3-ubyte`, each with its labels."""
+    found: dict[str, Path] = {}
+    for path in sorted(root.iterdir()):
+        if match := IMAGES.match(path.name):
+            found.setdefault(match["prefix"], path)  # foo before foo.gz
+    train = [prefix for prefix in found if "train" in prefix]
+    test = [prefix for prefix in found if "t10k" in prefix or "test" in prefix]
+    if len(found) > 1 and (len(train), len(test)) != (1, 1):
+        raise DataError(f"expected one train and one t10k images file in {name}, got {', '.join(sorted(found))}")
+    paths = [found[prefix] for prefix in (*train, *test)] or list(found.values())
+    return _idx_items([read_idx(path) for path in paths], [_labels_beside(path) for path in paths], name, size)
+
+
+def _idx_items(
+    images: list[NDArray[np.uint8]], labels: list[NDArray[np.uint8] | None], name: str, size: int | None
+) -> Items:
+    columns: dict[str, Any] = {}
+    known = [part for part in labels if part is not None]
+    if len(known) == len(labels):
+        columns["labels"], columns["classes"] = labelled(np.concatenate(known))
+    if len(images) == 2:
+        columns["test"] = np.arange(len(images[0]) + len(images[1])) >= len(images[0])
+    if len({part.shape[1:] for part in images}) > 1:
+        raise DataError(f"images of train and test must be of one size, got {[part.shape[1:] for part in images]}")
+    return from_array(np.concatenate(images), name, size, **columns)
+
+
+def _labels_beside(images: Path) -> NDArray[np.uint8] | None:
+    plain = re.sub(r"images([-.])idx3", r"labels\1idx1", images.name).removesuffix(".gz")
+    for name in (plain, f"{plain}.gz"):
+        if (images.parent / name).exists():
+            return read_idx(images.parent / name)
+    return None
+
+
+def read_idx(path: Path) -> NDArray[np.uint8]:
+    """Bytes of any number of axes: 0 0 8 axes, the sizes as big-endian int32, the bytes."""
+    try:
+        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"cannot read {path}: {error}") from None
+    if len(content) < 4 or content[:3] != b"\0\0\x08" or len(content) < 4 + 4 * content[3]:
+        got = content[:3].hex(" ") or "nothing"
+        raise DataError(f"{path} must start like an idx file of bytes, 00 00 08, got {got}")
+    start = 4 + 4 * content[3]
+    shape = tuple(np.frombuffer(content[4:start], dtype=">i4").tolist())
+    if len(content) - start != math.prod(shape):
+        raise DataError(f"{path} must hold {math.prod(shape)} bytes for {shape}, got {len(content) - start}")
+    return np.frombuffer(content, dtype=np.uint8, offset=start).reshape(shape)
+
+
+def is_cifar(names: Iterable[str]) -> bool:
+    """By the names of the files at the top of a folder."""
+    names = set(names)
+    hundred = {"train", "test", "meta"} <= names or {"train.bin", "test.bin"} <= names
+    return hundred or any(name.removesuffix(".bin") == "data_batch_1" for name in names)
+
+
+def from_cifar(root: Path, name: str, size: int | None) -> Items:
+    """CIFAR-10 or CIFAR-100, Python or binary version; labels of the latter are the fine ones."""
+    present = {path.name for path in root.iterdir() if path.is_file()}
+    binary = ".bin" if "data_batch_1.bin" in present or "train.bin" in present else ""
+    if f"data_batch_1{binary}" in present:
+        train = sorted(file for file in present if re.fullmatch(rf"data_batch_\d+{re.escape(binary)}", file))
+        test, coarse = [f"test_batch{binary}"], 0
+    else:
+        train, test, coarse = [f"train{binary}"], [f"test{binary}"], 1
+    files = [*train, *(file for file in test if file in present)]
+    batches = [_binary(root / file, coarse) if binary else _batch(root / file) for file in files]
+    labels = np.concatenate([labels for _, labels in batches])
+    held = sum(len(images) for (images, _), file in zip(batches, files, strict=True) if file in test)
+    columns: dict[str, Any] = {"test": np.arange(len(labels)) >= len(labels) - held} if held else {}
+    columns["labels"], columns["classes"] = labelled(labels, _class_names(root, present))
+    return from_array(np.concatenate([images for images, _ in batches]), name, size, **columns)
+
+
+def _binary(path: Path, coarse: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Rows of the labels (the fine one last) and 3,072 pixels."""
+    content = np.fromfile(path, dtype=np.uint8)
+    length = 1 + coarse + 3072
+    if len(content) % length or not len(content):
+        raise DataError(f"{path} must hold rows of {length} bytes, got {len(content)} bytes")
+    rows = content.reshape(-1, length)
+    return rows[:, 1 + coarse :].reshape(-1, 3, 32, 32), rows[:, coarse].astype(np.int64)
+
+
+def _batch(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    batch = _unpickled(path)
+    images = batch.get("data")
+    labels = batch.get("fine_labels", batch.get("labels"))
+    if not isinstance(images, np.ndarray) or images.dtype != np.uint8 or images.ndim != 2 or images.shape[1] != 3072:
+        got = f"{images.shape} of {images.dtype}" if isinstance(images, np.ndarray) else type(images).__name__
+        raise DataError(f"{path} must hold data of shape (n, 3072) of uint8, got {got}")
+    if not isinstance(labels, list) or len(labels) != len(images) or not all(isinstance(y, int) for y in labels):
+        raise DataError(f"{path} must hold a list of {len(images)} labels, got {type(labels).__name__}")
+    return images.reshape(-1, 3, 32, 32), np.array(labels, dtype=np.int64)
+
+
+def _class_names(root: Path, present: set[str]) -> list[str]:
+    for file in ("batches.meta.txt", "fine_label_names.txt"):
+        if file in present:
+            return (root / file).read_text().split()
+    for file in ("batches.meta", "meta"):
+        if file in present:
+            meta = _unpickled(root / file)
+            names = meta.get("fine_label_names", meta.get("label_names", []))
+            return [name.decode() if isinstance(name, bytes) else str(name) for name in names]
+    return []
+
+
+def _unpickled(path: Path) -> dict[str, Any]:
+    """A pickled dictionary; keys that Python 2 wrote as bytes become text."""
+    try:
+        with path.open("rb") as file:
+            found = _Arrays(file, encoding="bytes").load()
+    except _RefusedError as error:
+        raise DataError(f"{path} is not a batch of CIFAR: it would load {error}") from None
+    except Exception as error:  # a damaged pickle raises nearly anything
+        raise DataError(f"{path} is not a batch of CIFAR: {error}") from None
+    if not isinstance(found, dict):
+        raise DataError(f"{path} is not a batch of CIFAR: expected a dictionary, got {type(found).__name__}")
+    return {key.decode() if isinstance(key, bytes) else str(key): value for key, value in found.items()}
+
+
+class _RefusedError(Exception):
+    """A name that data have no use for."""
+
+
+class _Arrays(pickle.Unpickler):
+    """Arrays and plain containers; any other name is refused before it is imported."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) == ("_codecs", "encode"):
+            return _latin  # how Python 3 writes bytes for Python 2
+        if (module, name) in PERMITTED:
+            return PERMITTED[module, name]
+        raise _RefusedError(f"{module}.{name}")
+
+
+def _latin(text: str, encoding: str) -> bytes:
+    return text.encode("latin-1")

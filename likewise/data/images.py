@@ -1,0 +1,177 @@
+"""Images: from the bytes of a file to a square of uint8 RGB.
+
+Whatever Pillow knows of palettes, alpha, CMYK, 16 bits and EXIF rotation is settled here, once. A file
+that cannot be decoded gives a reason instead of pixels.
+"""
+
+import contextlib
+import errno
+import io
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from likewise.data.items import DataError, Skipped
+
+DECODER = 1  # raise it when the same file would give other pixels: old caches are then left alone
+LARGEST_DEFAULT = 64  # the stored side where none is asked for
+EXTENSIONS = ("jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff")
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")  # only these: others run programs or read other files
+ALPHA = ("LA", "La", "PA", "RGBA", "RGBa")
+PEEKED = 64  # files whose headers say how large the images are
+# What is wrong with the machine and not with the file: not to be remembered as a damaged image.
+PASSING = (errno.EIO, errno.ESTALE, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ETIMEDOUT, errno.ENOTCONN)
+CHUNK = 16  # images decoded by one task
+
+ONE_AT_A_TIME = threading.Lock()
+
+Opener = Callable[[], BinaryIO]
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Encoded images in sorted order, before any is decoded."""
+
+    paths: tuple[str, ...]
+    openers: Callable[[Sequence[int]], Iterator[Opener]]  # of these rows, which increase
+    labels: NDArray[np.int64] | None = None
+    classes: tuple[str, ...] = ()
+    test: NDArray[np.bool_] | None = None
+    peek: Sequence[int] | None = None  # rows that are cheap to look at; None: any
+    skipped: tuple[Skipped, ...] = ()
+
+
+def median_side(listing: Listing) -> int:
+    """The median shorter side of up to `PEEKED` images, by their headers."""
+    count = len(listing.paths)
+    rows = listing.peek
+    if rows is None:
+        rows = sorted({round(row) for row in np.linspace(0, count - 1, min(count, PEEKED))})
+    sides = []
+    with quiet():
+        for opener in listing.openers(rows):
+            with contextlib.suppress(Exception), opener() as stream, Image.open(stream, formats=FORMATS) as image:
+                sides.append(min(image.size))
+    return int(np.median(sides)) if sides else LARGEST_DEFAULT
+
+
+def decoding(listing: Listing, size: int) -> Iterator[Callable[[], list[NDArray[np.uint8] | str]]]:
+    """Tasks that decode all images in order, each one a chunk: pixels, or the reason why there are none."""
+    chunk: list[Opener] = []
+    for opener in listing.openers(range(len(listing.paths))):
+        chunk.append(opener)
+        if len(chunk) == CHUNK:
+            yield _decoding(chunk, size)
+            chunk = []
+    if chunk:
+        yield _decoding(chunk, size)
+
+
+def _decoding(openers: list[Opener], size: int) -> Callable[[], list[NDArray[np.uint8] | str]]:
+    return lambda: [_pixels_or_reason(opener, size) for opener in openers]
+
+
+def _pixels_or_reason(opener: Opener, size: int) -> NDArray[np.uint8] | str:
+    try:
+        with opener() as stream:
+            return decode(stream, size)
+    except Exception as error:  # decoders raise nearly anything on a damaged file
+        if isinstance(error, OSError) and error.errno in PASSING:
+            raise
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        return " ".join(reason.split())[:200] or type(error).__name__
+
+
+def decode(stream: BinaryIO, size: int) -> NDArray[np.uint8]:
+    """(3, size, size): upright, the shorter side scaled to `size`, the middle square kept."""
+    try:
+        image: Image.Image = Image.open(stream, formats=FORMATS)
+    except UnidentifiedImageError:
+        raise DataError(f"not an image of a known kind ({', '.join(FORMATS)})") from None
+    with image:
+        width, height = image.size
+        if Image.MAX_IMAGE_PIXELS is not None and width * height > Image.MAX_IMAGE_PIXELS:
+            raise DataError(f"{width} × {height} pixels are more than {Image.MAX_IMAGE_PIXELS}: a decompression bomb")
+        image.draft(None, (2 * size, 2 * size))  # JPEG only: decoded at 1/2, 1/4 or 1/8, twice too large at least
+        image.load()
+        with contextlib.suppress(Exception):  # a damaged EXIF block says nothing of rotation
+            ImageOps.exif_transpose(image, in_place=True)
+        square = fit(as_rgb(image), size)
+    return np.ascontiguousarray(np.asarray(square).transpose(2, 0, 1))
+
+
+def fit(image: Image.Image, size: int) -> Image.Image:
+    """The middle square of the image at side `size`."""
+    width, height = image.size
+    if (width, height) == (size, size):
+        return image
+    side = min(width, height)
+    left, top = (width - side) / 2, (height - side) / 2
+    box = (left, top, left + side, top + side)
+    return image.resize((size, size), Image.Resampling.BICUBIC, box=box, reducing_gap=3.0)
+
+
+def as_rgb(image: Image.Image) -> Image.Image:
+    """Any mode as RGB; alpha over white; 16 bits by 65535, which `convert` would cut off at 255."""
+    if image.mode.startswith("I;16"):
+        image = Image.fromarray(sixteen_bits(np.asarray(image)))
+    elif image.mode in ("I", "F"):
+        image = Image.fromarray(_wide(np.asarray(image)))
+    if image.mode in ALPHA or "transparency" in image.info:
+        image = image.convert("RGBA")
+        return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
+    return image if image.mode == "RGB" else image.convert("RGB")
+
+
+def sixteen_bits(pixels: NDArray[Any]) -> NDArray[np.uint8]:
+    """0..65535 as 0..255, rounded."""
+    return ((pixels.astype(np.uint32) * 255 + 32767) // 65535).astype(np.uint8)
+
+
+def over_white(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """(n, 4, h, w) with alpha as (n, 3, h, w) over white."""
+    colour, alpha = pixels[:, :3].astype(np.uint32), pixels[:, 3:].astype(np.uint32)
+    return ((colour * alpha + 255 * (255 - alpha) + 127) // 255).astype(np.uint8)
+
+
+def _wide(pixels: NDArray[Any]) -> NDArray[np.uint8]:
+    low, high = float(pixels.min()), float(pixels.max())
+    if pixels.dtype.kind == "f" and low >= 0 and high <= 1:
+        return _rounded(pixels * 255)
+    if low >= 0 and high <= 255:
+        return _rounded(pixels)
+    if pixels.dtype.kind == "i" and low >= 0 and high <= 65535:
+        return sixteen_bits(pixels)
+    raise DataError(f"pixels must be in 0..1, 0..255 or 0..65535, got {low:g}..{high:g}")
+
+
+def _rounded(pixels: NDArray[Any]) -> NDArray[np.uint8]:
+    whole: NDArray[np.uint8] = np.rint(pixels).astype(np.uint8)
+    return whole
+
+
+def extension(path: str) -> str:
+    return path.rpartition("/")[2].rpartition(".")[2].lower()
+
+
+def from_memory(content: bytes) -> Opener:
+    return lambda: io.BytesIO(content)
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """No Pillow warnings: a bomb is refused by `decode` itself, the rest nobody can act on.
+
+    Around all decoding threads, and for one opening at a time: filters belong to the process.
+    """
+    with ONE_AT_A_TIME, warnings.catch_warnings():
+        Image.init()  # not thread-safe when the first images open at once
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+        warnings.filterwarnings("ignore", module=r"PIL\.")
+        yield

@@ -1,0 +1,108 @@
+"""What every source becomes: rows of one array, and what is known of each row."""
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+LARGEST_DIGEST = 1 << 30  # bytes of a file that are read to tell whether it has changed
+ROWS = 256  # rows hashed or looked at together
+
+
+class DataError(ValueError):
+    """Data that cannot be used, and why, in one sentence."""
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A file that could not be read."""
+
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True, eq=False)
+class Items:
+    """Items of one source in sorted order; an item's id is its row."""
+
+    array: NDArray[Any]  # images: (n, c, h, w) uint8, c 1 or 3; vectors: (n, f) float32
+    kind: Literal["image", "vector"]
+    name: str  # the source as given, for people
+    fingerprint: str  # same data, same fingerprint, wherever it lies
+    labels: NDArray[np.int64] | None  # (n,), −1 for none
+    classes: tuple[str, ...]  # names of the labels
+    groups: NDArray[np.int64] | None  # (n,)
+    test: NDArray[np.bool_] | None  # (n,), the source's own test part
+    paths: tuple[str, ...] | None  # of each item, relative to the source
+    skipped: tuple[Skipped, ...]
+    native: int  # median shorter side of the images as found, or f
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def __getitem__(self, ids: NDArray[Any]) -> NDArray[Any]:
+        """Rows by id as a copy of their own, (m, c, h, w) or (m, f)."""
+        return np.ascontiguousarray(self.array[np.asarray(ids)])
+
+
+def digest(array: NDArray[Any], stamp: str = "") -> str:
+    """A hash of the array's shape and content, in row order whatever its memory layout.
+
+    A mapped file above `LARGEST_DIGEST` is known by its `stamp` (size and time) and rows spread over it.
+    """
+    found = start_digest(array.shape[1:])
+    if stamp and array.nbytes > LARGEST_DIGEST:
+        found.update(stamp.encode())
+        array = array[np.linspace(0, len(array) - 1, 4096).astype(np.int64)]
+    for start in range(0, len(array), ROWS):
+        found.update(np.ascontiguousarray(array[start : start + ROWS]).data)
+    return found.hexdigest()
+
+
+def start_digest(row: tuple[int, ...]) -> "hashlib._Hash":
+    """The hash of no rows yet of the shape `row`."""
+    return hashlib.sha256(repr(tuple(map(int, row))).encode())
+
+
+def fingerprint(content: str, *columns: NDArray[Any] | None) -> str:
+    """One digest of the rows' content and of what is known of them: labels, groups, test."""
+    found = hashlib.sha256(content.encode())
+    for column in columns:
+        found.update(b"-" if column is None else b"+" + column.tobytes())
+    return found.hexdigest()
+
+
+def make(
+    array: NDArray[Any],
+    name: str,
+    *,
+    content: str,
+    labels: NDArray[np.int64] | None = None,
+    classes: tuple[str, ...] = (),
+    groups: NDArray[np.int64] | None = None,
+    test: NDArray[np.bool_] | None = None,
+    paths: tuple[str, ...] | None = None,
+    skipped: tuple[Skipped, ...] = (),
+    native: int,
+) -> Items:
+    """Items whose columns have been seen to fit the array."""
+    for key, column in {"labels": labels, "groups": groups, "is_test": test, "paths": paths}.items():
+        if column is not None and len(column) != len(array):
+            raise DataError(f"{key} must have one entry an item, {len(array)} in {name}, got {len(column)}")
+    if len(array) < 2:
+        raise DataError(f"expected at least 2 items in {name}, got {len(array)}")
+    return Items(
+        array=array,
+        kind="image" if array.ndim == 4 else "vector",
+        name=name,
+        fingerprint=fingerprint(content, labels, groups, test),
+        labels=labels,
+        classes=classes,
+        groups=groups,
+        test=test,
+        paths=paths,
+        skipped=skipped,
+        native=native,
+    )

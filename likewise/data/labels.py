@@ -1,0 +1,94 @@
+"""Labels, groups and test parts: from numbers, strings and folder names to columns of the items."""
+
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from likewise.data.items import DataError
+
+SPLITS = {"train": False, "training": False, "test": True, "val": True, "valid": True, "validation": True}
+LARGEST_LABEL = 65_535  # whole numbers above are names, not places in a list of classes
+
+
+def labelled(values: NDArray[Any], names: Sequence[str] = ()) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    """(n,) labels and the names of their classes, from (n,) or (n, 1) whole numbers or strings.
+
+    Whole numbers keep their values, so that two sources agree on them; strings are numbered in sorted
+    order, or as in `names`; a negative number and an empty string are no label, −1.
+    """
+    values = _column("labels", values)
+    if values.dtype.kind in "US":
+        texts = _texts(values)
+        names = tuple(names) or tuple(sorted(set(texts) - {""}))
+        place = {"": -1} | {name: i for i, name in enumerate(names)}
+        if unknown := set(texts) - set(place):
+            raise DataError(f"labels must be among the class names, got {min(unknown)!r}")
+        return np.array([place[text] for text in texts], dtype=np.int64), tuple(names)
+    labels = np.maximum(values.astype(np.int64), -1)
+    largest = int(labels.max(initial=-1))
+    if names:
+        if largest >= len(names):
+            raise DataError(f"class names must name every label, got {len(names)} names and label {largest}")
+        return labels, tuple(names)
+    if largest > LARGEST_LABEL:
+        known = np.unique(labels[labels >= 0])
+        return np.where(labels < 0, -1, np.searchsorted(known, labels)), tuple(map(str, known))
+    return labels, tuple(map(str, range(largest + 1)))
+
+
+def grouped(values: NDArray[Any]) -> NDArray[np.int64]:
+    """(n,) groups: whole numbers as they are, strings numbered in sorted order."""
+    values = _column("groups", values)
+    if values.dtype.kind in "US":
+        return np.unique(values, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    return values.astype(np.int64)
+
+
+def listed(values: Sequence[int | str | None]) -> NDArray[Any] | None:
+    """A column of labels that came one by one; None where there is not one."""
+    if all(value is None for value in values):
+        return None
+    if all(value is None or isinstance(value, int) for value in values):
+        return np.array([-1 if value is None else value for value in values], dtype=np.int64)
+    return np.array(["" if value is None else str(value) for value in values])
+
+
+def from_paths(
+    paths: Sequence[str],
+) -> tuple[NDArray[np.int64] | None, tuple[str, ...], NDArray[np.bool_] | None]:
+    """Labels, classes and test part of files in class folders: `[train|test|val/]class/.../file`.
+
+    A file outside any class folder means that the folders are not classes: then there are no labels.
+    """
+    folders = [PurePosixPath(path).parts[:-1] for path in paths]
+    splits = [parts[0].lower() if parts else "" for parts in folders]
+    test = split_test(splits)
+    if all(split in SPLITS for split in splits) and any(not SPLITS[split] for split in splits):
+        folders = [parts[1:] for parts in folders]
+    if not all(folders):
+        return None, (), test
+    labels, classes = labelled(np.array([parts[0] for parts in folders]))
+    return labels, classes, test
+
+
+def split_test(splits: Sequence[str]) -> NDArray[np.bool_] | None:
+    """Where each item's split is a test one; None unless all are known and there are both kinds."""
+    if not all(split in SPLITS for split in splits):
+        return None
+    test = np.array([SPLITS[split] for split in splits], dtype=np.bool_)
+    return test if test.any() and not test.all() else None
+
+
+def _column(name: str, values: NDArray[Any]) -> NDArray[Any]:
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = values[:, 0]
+    if values.ndim != 1 or values.dtype.kind not in "iubUS":
+        raise DataError(f"{name} must be whole numbers or strings of shape (n,), got {values.shape} of {values.dtype}")
+    return values
+
+
+def _texts(values: NDArray[Any]) -> list[str]:
+    return [text.decode("utf-8", "replace") if isinstance(text, bytes) else text for text in values.tolist()]

@@ -1,0 +1,217 @@
+"""Shards: Parquet files with an image column, and WebDataset's tar files. Nothing is unpacked to disk."""
+
+import io
+import json
+import re
+import tarfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from likewise.data.builtin import needed
+from likewise.data.folder import File
+from likewise.data.images import EXTENSIONS, PEEKED, Listing, Opener, extension, from_memory
+from likewise.data.items import DataError, Skipped
+from likewise.data.labels import SPLITS, labelled, listed, split_test
+
+IMAGE_COLUMNS = ("image", "img", "jpg", "jpeg", "png", "webp", "picture", "photo")
+LABEL_COLUMNS = ("label", "labels", "y", "class")
+BATCH = 64  # rows of a Parquet file that are in memory at once
+
+
+def _split(path: str) -> str:
+    """`train/0.tar`, `data/test-00000-of-00002.parquet`: the word before the numbers, where it is a split."""
+    words = [re.split(r"[-_.\d]", part, maxsplit=1)[0] for part in path.lower().split("/")]
+    return next((word for word in words if word in SPLITS), "")
+
+
+# Parquet
+
+
+def parquet_listing(root: Path, files: Sequence[File]) -> Listing:
+    """Rows of one file, or of all files below a folder, in the order of their names."""
+    parquet = needed("pyarrow.parquet", "Parquet", "parquet")
+    tables = [_Table.of(parquet, root, file.path) for file in files]
+    starts = np.cumsum([0, *(table.rows for table in tables)]).tolist()
+    values = [value for table in tables for value in table.labels]
+    column = listed(values)
+    labels, classes = (None, ()) if column is None else labelled(column, tables[0].names)
+    splits = [_split(table.path) for table in tables for _ in range(table.rows)]
+
+    def openers(rows: Sequence[int]) -> Iterator[Opener]:
+        wanted = np.asarray(rows)
+        for table, start in zip(tables, starts, strict=False):
+            yield from table.openers(wanted[(wanted >= start) & (wanted < start + table.rows)] - start)
+
+    groups = [start + first for table, start in zip(tables, starts, strict=False) for first in table.firsts]
+    paths = tuple(f"{table.path}#{row}" for table in tables for row in range(table.rows))
+    return Listing(paths, openers, labels, classes, split_test(splits), peek=_heads(groups, len(paths)))
+
+
+def _heads(groups: list[int], count: int) -> list[int]:
+    """The first rows of some row groups: looking at more would read the whole file."""
+    picked = sorted({groups[round(place)] for place in np.linspace(0, len(groups) - 1, 8)}) if groups else []
+    stops = [*groups, count]
+    return [row for first in picked for row in range(first, min(first + PEEKED // 8, stops[stops.index(first) + 1]))]
+
+
+@dataclass(frozen=True)
+class _Table:
+    parquet: ModuleType
+    file: Path
+    path: str
+    column: str
+    rows: int
+    firsts: list[int]  # the first row of each row group
+    labels: list[int | str | None]
+    names: list[str]  # of the labels, where Hugging Face has written them
+
+    @classmethod
+    def of(cls, parquet: ModuleType, root: Path, path: str) -> "_Table":
+        location = root / path
+        try:
+            with parquet.ParquetFile(location) as table:
+                schema, metadata = table.schema_arrow, table.metadata
+                column = _image_column(schema, path)
+                label = _label_column(schema)
+                labels = table.read(columns=[label])[label].to_pylist() if label else [None] * metadata.num_rows
+                sizes = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
+        except DataError:
+            raise
+        except (OSError, ValueError) as error:  # Arrow's own are these two
+            raise DataError(f"cannot read {path}: {' '.join(str(error).split())[:200]}") from None
+        firsts = [first for first, size in zip(np.cumsum([0, *sizes]).tolist(), sizes, strict=False) if size]
+        return cls(parquet, location, path, column, sum(sizes), firsts, labels, _hugging_names(schema, label))
+
+    def openers(self, rows: Any) -> Iterator[Opener]:
+        """Row groups without a wanted row are not read, nor is what follows the last one."""
+        with self.parquet.ParquetFile(self.file) as table:
+            first = 0
+            for group in range(table.metadata.num_row_groups):
+                size = table.metadata.row_group(group).num_rows
+                wanted = (rows[(rows >= first) & (rows < first + size)] - first).tolist()
+                first += size
+                row = 0
+                for batch in table.iter_batches(BATCH, row_groups=[group], columns=[self.column]) if wanted else ():
+                    cells = batch.column(0)
+                    while wanted and wanted[0] < row + len(cells):
+                        yield _cell(cells[wanted.pop(0) - row].as_py())
+                    row += len(cells)
+                    if not wanted:
+                        break
+
+
+def _cell(cell: Any) -> Opener:
+    content = cell.get("bytes") if isinstance(cell, dict) else cell
+    return from_memory(content) if content is not None else _nothing
+
+
+def _nothing() -> BinaryIO:
+    raise DataError("no image in this row")
+
+
+def _image_column(schema: Any, path: str) -> str:
+    def holds_bytes(kind: Any) -> bool:
+        if kind.num_fields and str(kind).startswith("struct"):
+            fields = [kind.field(i) for i in range(kind.num_fields)]
+            return any(part.name == "bytes" and holds_bytes(part.type) for part in fields)
+        return str(kind).startswith(("binary", "large_binary", "fixed_size_binary"))
+
+    columns = [column.name for column in schema if holds_bytes(column.type)]
+    if not columns:
+        got = ", ".join(f"{column.name} ({column.type})" for column in schema)
+        raise DataError(f"expected a column of image bytes in {path}, got {got[:200] or 'no columns'}")
+    preferred = (column for name in IMAGE_COLUMNS for column in columns if column.lower() == name)
+    return str(next(preferred, columns[0]))
+
+
+def _label_column(schema: Any) -> str | None:
+    kinds = {column.name: str(column.type) for column in schema}
+    for name in LABEL_COLUMNS:
+        if kinds.get(name, "").startswith(("int", "uint", "string", "large_string", "dictionary")):
+            return name
+    return None
+
+
+def _hugging_names(schema: Any, label: str | None) -> list[str]:
+    try:
+        features = json.loads(schema.metadata[b"huggingface"])["info"]["features"]
+        return [str(name) for name in features[label]["names"]]
+    except (KeyError, TypeError, ValueError):
+        return []
+
+
+# tar
+
+
+@dataclass
+class _Sample:
+    """The members of one key: where its image lies in the shard, and its label."""
+
+    path: str = ""
+    offset: int = 0
+    size: int = 0
+    exact: bool = False  # key.jpg rather than key.mask.jpg
+    label: int | str | None = field(default=None)
+
+
+def tar_listing(root: Path, files: Sequence[File]) -> Listing:
+    """Samples of one tar file, or of all below a folder; a damaged shard gives what precedes the damage."""
+    found: list[tuple[str, Path, _Sample]] = []
+    skipped: list[Skipped] = []
+    for file in files:
+        samples: dict[str, _Sample] = {}
+        try:
+            _scan(root / file.path, samples)
+        except (tarfile.TarError, OSError, EOFError) as error:
+            skipped.append(Skipped(file.path, str(error) or type(error).__name__))
+        with_image = [(f"{file.path}/{s.path}", root / file.path, s) for s in samples.values() if s.path]
+        found.extend(sorted(with_image, key=lambda entry: entry[0]))
+    column = listed([sample.label for _, _, sample in found])
+    labels, classes = (None, ()) if column is None else labelled(column)
+    test = split_test([_split(path.removesuffix(f"/{sample.path}")) for path, _, sample in found])
+
+    def openers(rows: Sequence[int]) -> Iterator[Opener]:
+        return (partial(_member, found[row][1], found[row][2]) for row in rows)
+
+    return Listing(tuple(path for path, _, _ in found), openers, labels, classes, test, skipped=tuple(skipped))
+
+
+def _scan(path: Path, samples: dict[str, _Sample]) -> None:
+    with tarfile.open(path, "r:") as shard:
+        while (member := shard.next()) is not None:
+            vars(shard)["members"] = []  # or it would keep every header
+            folder, _, base = member.name.rpartition("/")
+            stem, _, kind = base.partition(".")
+            if not member.isreg() or member.sparse is not None or not stem:
+                continue
+            sample = samples.setdefault(f"{folder}/{stem}", _Sample())
+            kind = kind.lower()
+            if extension(kind) in EXTENSIONS and (not sample.path or (kind in EXTENSIONS and not sample.exact)):
+                sample.path, sample.exact = member.name, kind in EXTENSIONS
+                sample.offset, sample.size = member.offset_data, member.size
+            elif kind in ("cls", "json") and (content := shard.extractfile(member)) is not None:
+                sample.label = _label(kind, content.read(), sample.label, member.name)
+
+
+def _label(kind: str, content: bytes, known: int | str | None, member: str) -> int | str | None:
+    try:
+        if kind == "cls":
+            return int(content)
+        found = json.loads(content)
+    except ValueError:
+        expected = "a whole number" if kind == "cls" else "JSON"
+        raise DataError(f"{member} must hold {expected}, got {content[:20]!r}") from None
+    label = found.get("label") if isinstance(found, dict) else None
+    return label if known is None and isinstance(label, int | str) else known
+
+
+def _member(shard: Path, sample: _Sample) -> BinaryIO:
+    with shard.open("rb") as file:
+        file.seek(sample.offset)
+        return io.BytesIO(file.read(sample.size))

@@ -1,0 +1,46 @@
+"""Work on many rows: in threads, in order, and never more at once than a few chunks.
+
+Threads, because Pillow lets go of the interpreter while it decodes and resizes, and because they see
+the same arrays and open files.
+"""
+
+import os
+import sys
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+Result = TypeVar("Result")
+
+
+def in_order(tasks: Iterable[Callable[[], Result]]) -> Generator[Result]:
+    """The results of `tasks` in their order; tasks are drawn only as results are taken."""
+    workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    pool = ThreadPoolExecutor(workers)
+    waiting: deque[Future[Result]] = deque()
+    try:
+        for task in tasks:
+            waiting.append(pool.submit(task))
+            if len(waiting) > 4 * workers:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def counted(chunks: Iterable[list[Result]], total: int, what: str, progress: bool) -> Iterator[list[Result]]:
+    """The chunks as they come, with a bar on stderr where a person is looking."""
+    if not (progress and sys.stderr.isatty()):
+        yield from chunks
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=total)
+        for chunk in chunks:
+            yield chunk
+            bar.advance(task, len(chunk))
