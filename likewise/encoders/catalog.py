@@ -1,0 +1,126 @@
+"""Encoders by name: ours, or anyone's as `module:callable`."""
+
+import importlib
+import inspect
+import operator
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from likewise.encoders.batch_norm import check_splits, split_batch_norm
+from likewise.encoders.inputs import check_known, check_whole
+from likewise.encoders.mlp import MLP
+from likewise.encoders.resnet import RESNETS, STEMS
+from likewise.encoders.vit import VITS
+
+ENCODERS = (*RESNETS, *VITS, "mlp")
+
+
+def build(
+    name: str,
+    *,
+    channels: int = 3,
+    size: int = 32,
+    features: int | None = None,
+    stem: str = "auto",
+    bn_splits: int = 1,
+) -> nn.Module:
+    """An encoder with random weights, and its number of features as `dim`.
+
+    Images (n, channels, size, size), or, for `mlp`, vectors (n, features), to (n, dim). The stem
+    of a ResNet is small up to 64 pixels where not said. `bn_splits` divides a batch into as many
+    groups, each with batch statistics of its own.
+
+    `module:callable` is imported, the current directory included, and called; it is given
+    `channels`, `size` and `features` where its signature has them. A module without `dim` is
+    shown one batch of zeros to find it.
+    """
+    check_splits(bn_splits)
+    if ":" in name:
+        encoder = _from_elsewhere(name, {"channels": channels, "size": size, "features": features})
+    else:
+        check_known("encoder", name, ENCODERS, besides=" or module:callable")
+        encoder = _ours(name, channels, size, features, stem)
+    return split_batch_norm(encoder, bn_splits) if bn_splits > 1 else encoder
+
+
+def _ours(name: str, channels: int, size: int, features: int | None, stem: str) -> nn.Module:
+    check_known("stem", stem, ("auto", *STEMS))
+    if name == "mlp":
+        if features is None:
+            raise ValueError("mlp takes vectors and must be told their features, got None")
+        return MLP(features)
+    if features is not None:
+        raise ValueError(f"{name} takes images, got vectors of {features} features; mlp takes those")
+    check_whole("size", size)
+    if name in VITS:
+        return VITS[name](channels=channels, size=size)
+    if stem == "auto":
+        stem = "small" if size <= 64 else "imagenet"
+    return RESNETS[name](channels=channels, stem=stem)
+
+
+def _from_elsewhere(name: str, data: dict[str, int | None]) -> nn.Module:
+    make = _imported(name)
+    try:
+        taken = inspect.signature(make).parameters
+    except (TypeError, ValueError):  # compiled callables have none
+        taken = {}  # type: ignore[assignment]
+    by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    encoder = make(**{key: value for key, value in data.items() if key in taken and taken[key].kind in by_name})
+    if not isinstance(encoder, nn.Module):
+        raise ValueError(f"{name} must return an nn.Module, got {type(encoder).__name__}")
+    if not isinstance(getattr(encoder, "dim", None), int):
+        encoder.dim = _find_dim(name, encoder, data)  # type: ignore[assignment]
+    return encoder
+
+
+def _imported(name: str) -> Callable[..., Any]:
+    module_name, _, attribute = name.partition(":")
+    here = os.getcwd()
+    if here not in sys.path and "" not in sys.path:
+        sys.path.insert(0, here)  # an installed command does not look there, `python -m` does
+        importlib.invalidate_caches()
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        # A module that exists but itself misses another keeps its own error.
+        if error.name and f"{module_name}.".startswith(f"{error.name}."):
+            raise ValueError(f"encoder must be an importable module:callable, got no module {error.name!r}") from None
+        raise
+    except (TypeError, ValueError):  # relative or empty names
+        raise ValueError(f"encoder must be an importable module:callable, got {name!r}") from None
+    try:
+        make = operator.attrgetter(attribute)(module)
+    except AttributeError:
+        raise ValueError(f"encoder must be an importable module:callable, got {name!r} without the latter") from None
+    if not callable(make):
+        raise ValueError(f"{name} must be callable, got {type(make).__name__}")
+    return make  # type: ignore[no-any-return]
+
+
+def _find_dim(name: str, encoder: nn.Module, data: dict[str, int | None]) -> int:
+    """The length of the encoder's features, from one batch of zeros; leaves its modes as they were."""
+    image = (data["channels"], data["size"], data["size"])
+    item = image if data["features"] is None else (data["features"],)
+    like = next(iter(encoder.parameters()), torch.empty(0))
+    zeros = torch.zeros((2, *item), device=like.device, dtype=like.dtype)
+    modes = [(part, part.training) for part in encoder.modules()]
+    encoder.eval()
+    try:
+        with torch.no_grad():
+            found = encoder(zeros)
+    except Exception as error:
+        reason = str(error).strip().split("\n")[0]
+        raise ValueError(f"{name} must take a batch of shape {tuple(zeros.shape)}, got: {reason}") from error
+    finally:
+        for part, training in modes:
+            part.training = training
+    if not isinstance(found, Tensor) or found.ndim != 2 or len(found) != 2:
+        got = f"shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
+        raise ValueError(f"{name} must give features of shape (n, d), got {got} for n = 2")
+    return found.shape[1]

@@ -1,0 +1,55 @@
+"""Projection heads: from the features of the encoder to the space in which the loss compares.
+
+`linear` is MoCo v1's, `mlp` MoCo v2's (Chen et al., 2020), `mlp_bn` SimCLR's, and `none`
+compares the features themselves. After training the head is thrown away.
+"""
+
+from collections.abc import Callable
+
+from torch import nn
+
+from likewise.encoders.inputs import check_known, check_whole
+
+
+class Head(nn.Sequential):
+    """Features (n, in_dim) to embeddings (n, dim)."""
+
+    def __init__(self, dim: int, *layers: nn.Module) -> None:
+        super().__init__(*layers)
+        self.dim = dim
+
+
+def linear(in_dim: int, out_dim: int, hidden: int) -> Head:
+    return Head(out_dim, nn.Linear(in_dim, out_dim))
+
+
+def mlp(in_dim: int, out_dim: int, hidden: int) -> Head:
+    return Head(out_dim, nn.Linear(in_dim, hidden), nn.ReLU(inplace=True), nn.Linear(hidden, out_dim))
+
+
+def mlp_bn(in_dim: int, out_dim: int, hidden: int) -> Head:
+    """Without biases: the norm after each layer would take them away again."""
+    return Head(
+        out_dim,
+        nn.Linear(in_dim, hidden, bias=False),
+        nn.BatchNorm1d(hidden),
+        nn.ReLU(inplace=True),
+        nn.Linear(hidden, out_dim, bias=False),
+        nn.BatchNorm1d(out_dim),
+    )
+
+
+def none(in_dim: int, out_dim: int, hidden: int) -> Head:
+    return Head(in_dim)
+
+
+HEADS: dict[str, Callable[[int, int, int], Head]] = {"linear": linear, "mlp": mlp, "mlp_bn": mlp_bn, "none": none}
+
+
+def build_head(kind: str, in_dim: int, out_dim: int, hidden: int | None = None) -> Head:
+    """A head of this kind; `hidden` is in_dim where not given. Its `dim` is out_dim, for `none` in_dim."""
+    check_known("head", kind, HEADS)
+    hidden = in_dim if hidden is None else hidden
+    for name, number in {"in_dim": in_dim, "out_dim": out_dim, "hidden": hidden}.items():
+        check_whole(name, number)
+    return HEADS[kind](in_dim, out_dim, hidden)

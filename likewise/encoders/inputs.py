@@ -1,0 +1,27 @@
+"""What every encoder asks of its arguments, said once: a bad one is a single `ValueError` sentence."""
+
+import difflib
+from collections.abc import Iterable
+
+from torch import Tensor
+
+
+def check_whole(name: str, number: int | None) -> None:
+    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+        raise ValueError(f"{name} must be a whole number >= 1, got {number!r}")
+
+
+def check_images(images: Tensor, channels: int, size: int | None = None) -> None:
+    """Expect (n, c, h, w) of `channels` and, where given, of `size`."""
+    if images.ndim != 4 or images.shape[1] != channels or (size and images.shape[2:] != (size, size)):
+        expected = f"(n, {channels}, {size}, {size})" if size else f"(n, {channels}, h, w)"
+        raise ValueError(f"images must be of shape {expected}, got {tuple(images.shape)}")
+
+
+def check_known(what: str, name: str, known: Iterable[str], besides: str = "") -> None:
+    """Expect one of the `known` names; a near miss is told the nearest."""
+    names = list(known)
+    if name not in names:
+        near = difflib.get_close_matches(str(name), names, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"{what} must be one of {', '.join(names)}{besides}, got {name!r}{hint}")

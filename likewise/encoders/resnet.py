@@ -1,0 +1,151 @@
+"""ResNets (He et al., 2016) up to the pooled features, with torchvision's parameter names and no classifier.
+
+Each stage halves the image and widens it. The stem comes in two kinds: `imagenet`, a 7 × 7
+convolution of stride 2 and a pooling, which leaves a quarter of each side, and `small`, one
+3 × 3 convolution of stride 1 (SimCLR's for CIFAR), which leaves images of 64 pixels or less as
+they are. Convolutions start from He's normal distribution over outputs, norms from weight 1;
+the last norm of a block does not start from 0, as in torchvision by default.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from likewise.encoders.inputs import check_images, check_known, check_whole
+
+Stem = Literal["imagenet", "small"]
+
+STEMS = ("imagenet", "small")
+
+
+class BasicBlock(nn.Module):
+    """Two 3 × 3 convolutions and the way past them."""
+
+    expansion = 1
+
+    def __init__(self, channels: int, width: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels, width, 3, stride, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.downsample = _shortcut(channels, width, stride)
+
+    def forward(self, images: Tensor) -> Tensor:
+        change = functional.relu(self.bn1(self.conv1(images)), inplace=True)
+        change = self.bn2(self.conv2(change))
+        past = images if self.downsample is None else self.downsample(images)
+        return functional.relu(change + past, inplace=True)
+
+
+class Bottleneck(nn.Module):
+    """1 × 1 to fewer channels, 3 × 3 (which carries the stride), 1 × 1 to four times as many."""
+
+    expansion = 4
+
+    def __init__(self, channels: int, width: int, stride: int) -> None:
+        super().__init__()
+        wide = width * self.expansion
+        self.conv1 = nn.Conv2d(channels, width, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, stride, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.conv3 = nn.Conv2d(width, wide, 1, bias=False)
+        self.bn3 = nn.BatchNorm2d(wide)
+        self.downsample = _shortcut(channels, wide, stride)
+
+    def forward(self, images: Tensor) -> Tensor:
+        change = functional.relu(self.bn1(self.conv1(images)), inplace=True)
+        change = functional.relu(self.bn2(self.conv2(change)), inplace=True)
+        change = self.bn3(self.conv3(change))
+        past = images if self.downsample is None else self.downsample(images)
+        return functional.relu(change + past, inplace=True)
+
+
+def _shortcut(channels: int, width: int, stride: int) -> nn.Sequential | None:
+    """The way past a block; None where it is the input itself."""
+    if stride == 1 and channels == width:
+        return None
+    return nn.Sequential(nn.Conv2d(channels, width, 1, stride, bias=False), nn.BatchNorm2d(width))
+
+
+class ResNet(nn.Module):
+    """Images (n, c, h, w) to features (n, dim)."""
+
+    def __init__(
+        self,
+        block: type[BasicBlock] | type[Bottleneck],
+        depths: Sequence[int],
+        widths: Sequence[int] = (64, 128, 256, 512),
+        strides: Sequence[int] = (1, 2, 2, 2),
+        *,
+        first: int = 64,
+        channels: int = 3,
+        stem: Stem = "imagenet",
+    ) -> None:
+        super().__init__()
+        check_whole("channels", channels)
+        check_known("stem", stem, STEMS)
+        small = stem == "small"
+        self.conv1 = (
+            nn.Conv2d(channels, first, 3, 1, padding=1, bias=False)
+            if small
+            else nn.Conv2d(channels, first, 7, 2, padding=3, bias=False)
+        )
+        self.bn1 = nn.BatchNorm2d(first)
+        self.maxpool = nn.Identity() if small else nn.MaxPool2d(3, 2, padding=1)
+        width_in = first
+        stages: list[nn.Sequential] = []
+        for depth, width, stride in zip(depths, widths, strides, strict=True):
+            blocks: list[nn.Module] = []
+            for i in range(depth):
+                blocks.append(block(width_in, width, stride if i == 0 else 1))
+                width_in = width * block.expansion
+            stages.append(nn.Sequential(*blocks))
+        self.layer1, self.layer2, self.layer3, self.layer4 = stages
+        self.channels = channels
+        self.dim: int = width_in
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+    def forward(self, images: Tensor) -> Tensor:
+        check_images(images, self.channels)
+        if images.device.type == "cpu":
+            # What follows keeps this order, in which a CPU is faster; of one channel there is only one order.
+            images = self.conv1(images.contiguous(memory_format=torch.channels_last))
+            images = images.contiguous(memory_format=torch.channels_last)
+        else:
+            images = self.conv1(images)
+        images = self.maxpool(functional.relu(self.bn1(images), inplace=True))
+        images = self.layer4(self.layer3(self.layer2(self.layer1(images))))
+        return images.mean(dim=(2, 3))
+
+
+def resnet_tiny(*, channels: int = 3, stem: Stem = "small") -> ResNet:
+    """A ResNet for CPUs: one block a stage, 16 channels at full size, then 32, 64, 128 and 256, each stage halving."""
+    halving = (2, 2, 2, 2)
+    return ResNet(BasicBlock, (1, 1, 1, 1), (32, 64, 128, 256), halving, first=16, channels=channels, stem=stem)
+
+
+def resnet18(*, channels: int = 3, stem: Stem = "imagenet") -> ResNet:
+    return ResNet(BasicBlock, (2, 2, 2, 2), channels=channels, stem=stem)
+
+
+def resnet34(*, channels: int = 3, stem: Stem = "imagenet") -> ResNet:
+    return ResNet(BasicBlock, (3, 4, 6, 3), channels=channels, stem=stem)
+
+
+def resnet50(*, channels: int = 3, stem: Stem = "imagenet") -> ResNet:
+    return ResNet(Bottleneck, (3, 4, 6, 3), channels=channels, stem=stem)
+
+
+RESNETS: dict[str, Callable[..., ResNet]] = {
+    "resnet_tiny": resnet_tiny,
+    "resnet18": resnet18,
+    "resnet34": resnet34,
+    "resnet50": resnet50,
+}
