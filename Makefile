@@ -5,7 +5,7 @@ VENV := .venv
 PEERS := .venv-peers
 RUN := $(VENV)/bin
 
-.PHONY: help install test test-slow demo bench lint format clean
+.PHONY: help install test test-slow demo bench bench-accuracy lint format clean
 
 help:
 	@echo "make demo       see it work"
@@ -43,12 +43,19 @@ demo: install
 # is taken without its dependencies, so that the torch that is measured stays the tested one.
 bench: $(PEERS)/installed
 	$(PEERS)/bin/python -m benchmarks.losses
+	$(PEERS)/bin/python -m benchmarks.augmentation
+	$(PEERS)/bin/python -m benchmarks.training
+	$(PEERS)/bin/python -m benchmarks.training memory
+
+# CIFAR names an .npz with x_train, y_train, x_test and y_test.
+bench-accuracy: $(PEERS)/installed
+	$(PEERS)/bin/python -m benchmarks.time_to_accuracy $(CIFAR)
 
 $(PEERS)/installed: pyproject.toml constraints.txt benchmarks/peers.txt
 	$(PYTHON) -m venv $(PEERS)
 	$(PEERS)/bin/pip install --quiet -c constraints.txt torch
 	$(PEERS)/bin/pip install --quiet --no-deps torchvision
-	$(PEERS)/bin/pip install --quiet -c constraints.txt -e . -r benchmarks/peers.txt
+	$(PEERS)/bin/pip install --quiet -c constraints.txt -e '.[all]' -r benchmarks/peers.txt
 	@touch $@
 
 clean:

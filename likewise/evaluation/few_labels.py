@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from likewise.evaluation.knn import labelled
 from likewise.randomness import generator
 
 
@@ -37,9 +38,11 @@ def few_labels(
     The labelled items are drawn anew from `train` in each of `draws`; a class with fewer gives all it
     has. Shapes as for `knn`.
     """
-    classes = torch.unique(train_labels[train_labels >= 0])
-    if not len(classes) or per_class < 1:
-        raise ValueError(f"few_labels needs labelled items and per_class >= 1, got {len(classes)} classes, {per_class}")
+    train, train_labels = labelled("train", train, train_labels)
+    test, test_labels = labelled("test", test, test_labels)
+    if per_class < 1 or draws < 1:
+        raise ValueError(f"per_class and draws must be at least 1, got {per_class} and {draws}")
+    classes = torch.unique(train_labels)
     train, test = normalize(train, dim=1), normalize(test, dim=1)
     members = [(train_labels == label).nonzero()[:, 0] for label in classes]
     accuracies = []
@@ -50,13 +53,13 @@ def few_labels(
             picked = places[torch.randperm(len(places), generator=rng)[:per_class].to(places.device)]
             centres.append(train[picked].mean(dim=0))
         predicted = classes[(test @ normalize(torch.stack(centres), dim=1).T).argmax(dim=1)]
-        accuracies.append((predicted == test_labels)[test_labels >= 0].double().mean())
+        accuracies.append((predicted == test_labels).double().mean())
     values = torch.stack(accuracies)
     return FewLabels(
         accuracy=float(values.mean()),
         spread=float(values.std()) if draws > 1 else 0.0,
         per_class=per_class,
         draws=draws,
-        test=int((test_labels >= 0).sum()),
+        test=len(test),
         classes=len(classes),
     )

@@ -36,8 +36,8 @@ def knn(
     Shapes: train (n, d), train_labels (n,), test (m, d), test_labels (m,); labels −1 are left out. Of
     fewer than k training items all vote.
     """
-    train, train_labels = _labelled("train", train, train_labels)
-    test, test_labels = _labelled("test", test, test_labels)
+    train, train_labels = labelled("train", train, train_labels)
+    test, test_labels = labelled("test", test, test_labels)
     if k < 1 or not temperature > 0:
         raise ValueError(f"k must be at least 1 and temperature positive, got {k} and {temperature:g}")
     predicted = knn_predict(train, train_labels, test, k=k, temperature=temperature)
@@ -66,7 +66,8 @@ def knn_predict(train: Tensor, train_labels: Tensor, test: Tensor, *, k: int = 2
     return torch.cat(predicted)
 
 
-def _labelled(part: str, rows: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+def labelled(part: str, rows: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """The rows that have a label, and their labels."""
     if rows.ndim != 2 or labels.shape != rows.shape[:1]:
         raise ValueError(f"{part} must be (n, d) with labels (n,), got {tuple(rows.shape)} and {tuple(labels.shape)}")
     kept = labels >= 0

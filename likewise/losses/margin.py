@@ -74,11 +74,14 @@ def semi_hard(
     """For each anchor the place (n,) of its semi-hard negative: the nearest of those farther than the positive.
 
     Schroff et al., 2015. Where all are nearer than the positive it is the farthest. A candidate that
-    shares an id with the anchor is not one. Shapes: anchor (n, d), positive (n, d), candidates (k, d).
+    shares an id with the anchor is not one; an anchor that has none gets −1. Shapes: anchor (n, d),
+    positive (n, d), candidates (k, d).
     """
     check_rows(anchor=anchor, positive=positive)
     check_negatives(candidates, anchor, per_query=False)
     check_id_pair(query_ids, key_ids, (len(anchor),), (len(candidates),))
+    if not len(candidates):
+        return torch.full((len(anchor),), -1, device=anchor.device)
     dtype = working_dtype(anchor, positive, candidates)
     anchor, positive, candidates = (unit(rows.to(dtype)) for rows in (anchor, positive, candidates))
     near = (anchor * positive).sum(dim=1, keepdim=True)
@@ -86,7 +89,8 @@ def semi_hard(
     Mask(query_ids, key_ids).hide(scores, slice(0, len(scores)), slice(0, scores.shape[1]))  # −inf
     farther = scores.where(scores < near, -torch.inf)
     farthest = scores.where(scores > -torch.inf, torch.inf).argmin(dim=1)
-    return torch.where((farther > -torch.inf).any(dim=1), farther.argmax(dim=1), farthest)
+    chosen = torch.where((farther > -torch.inf).any(dim=1), farther.argmax(dim=1), farthest)
+    return chosen.where((scores > -torch.inf).any(dim=1), -1)
 
 
 class PairMargin(nn.Module):

@@ -61,12 +61,12 @@ class Health:
     """Looks at logged steps and says what it has not said before."""
 
     def __init__(self) -> None:
-        self._said: set[str] = set()
+        self.said: set[str] = set()  # names of what was said; a checkpoint keeps them
 
     def look(self, signs: Signs) -> list[str]:
         """What is new to say of this step."""
-        new = {name: words for name, words in diagnose(signs).items() if name not in self._said}
-        self._said.update(new)
+        new = {name: words for name, words in diagnose(signs).items() if name not in self.said}
+        self.said.update(new)
         return list(new.values())
 
 

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from likewise import encoders, ranks
 from likewise.dictionaries import InBatch, KeyQueue, MemoryBank, MomentumEncoder, consistency
 from likewise.encoders.batch_norm import has_batch_norm, split_batch_norm
+from likewise.encoders.heads import Head
 from likewise.randomness import generator, number
 from likewise.training import optimizers, schedule
 from likewise.training.batches import Batch, Batches
@@ -28,7 +29,7 @@ from likewise.training.scores import SCORES, LookUp, build_loss
 class Tower(nn.Module):
     """A backbone and its head: views (n, ...) to embeddings (n, d)."""
 
-    def __init__(self, encoder: nn.Module, head: nn.Module) -> None:
+    def __init__(self, encoder: nn.Module, head: Head) -> None:
         super().__init__()
         self.encoder, self.head = encoder, head
 
@@ -132,7 +133,8 @@ class Learner:
         before = torch.get_default_dtype()
         torch.set_default_dtype(self.dtype)  # Fabric hands out embeddings in the default dtype
         try:
-            return self.model(views)  # type: ignore[no-any-return]
+            embeddings: Tensor = self.model(views)
+            return embeddings
         finally:
             torch.set_default_dtype(before)
 
@@ -142,7 +144,8 @@ class Learner:
         assert self.copy is not None
         with self.fabric.autocast():
             if not self.shuffles:
-                return self.copy(views).to(self.dtype)
+                keys: Tensor = self.copy(views)
+                return keys.to(self.dtype)
             n = len(views)
             order = torch.randperm(n * ranks.count(), generator=generator(self.recipe.seed, "shuffle", step))
             order, back = order.to(views.device), order.argsort().to(views.device)
@@ -215,7 +218,7 @@ class Learner:
             self.copy.load_state_dict(state["copy"])
 
     def _build_dictionary(self) -> InBatch | KeyQueue | MemoryBank:
-        options, dim, columns = self.recipe.dictionary, self.recipe.encoder.dim, self.batches.pairs.columns
+        options, dim, columns = self.recipe.dictionary, self.tower.head.dim, self.batches.pairs.columns
         if options.kind == "queue":
             return KeyQueue(options.size, dim, columns=columns)
         if options.kind == "bank":

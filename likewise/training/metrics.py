@@ -14,7 +14,7 @@ class Metrics:
     def __init__(self, folder: Path, step: int = 0) -> None:
         self.path = folder / "metrics.jsonl"
         self.rows = [row for row in read(self.path) if row["step"] <= step]
-        self.path.write_text("".join(line(row) for row in self.rows))
+        write_whole(self.path, "".join(line(row) for row in self.rows))
         self._file = self.path.open("a")
         self._board: Any = None
         if find_spec("tensorboard"):
@@ -35,6 +35,16 @@ class Metrics:
         self._file.close()
         if self._board is not None:
             self._board.close()
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file that is the old one or the new one, whenever the process is killed or the disk is full."""
+    temporary = path.with_name(f"{path.name}.tmp")
+    try:
+        temporary.write_text(text)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def read(path: Path) -> list[dict[str, Any]]:

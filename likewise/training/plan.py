@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from likewise import data, methods
 from likewise.data import Items
 from likewise.randomness import generator
+from likewise.training import schedule
 from likewise.training.progress import duration
 from likewise.training.recipe import Recipe, RecipeError, check_choice
 from likewise.training.run import stored_size
@@ -86,6 +87,8 @@ def make_plan(source: Any, method: str | None, asked: Mapping[str, Any], *, prog
 def check(recipe: Recipe, items: Items, train: int) -> None:
     """Refuse what cannot work, before anything is built."""
     methods.check(recipe)
+    if recipe.training.devices < 1:
+        raise RecipeError(f"training.devices must be at least 1, got {recipe.training.devices}")
     options, ranks = recipe.training, world_size(recipe)
     if options.batch_size > train:
         raise RecipeError(
@@ -103,6 +106,10 @@ def check(recipe: Recipe, items: Items, train: int) -> None:
             raise RecipeError(f"{name} must not be negative, got {recipe.value(name)}")
     if recipe.optimizer.lr <= 0:
         raise RecipeError(f"optimizer.lr must be positive, got {recipe.optimizer.lr:g}")
+    if not 0 <= recipe.optimizer.warmup <= 1:
+        raise RecipeError(f"optimizer.warmup must be a share from 0 to 1, got {recipe.optimizer.warmup:g}")
+    check_choice("optimizer.schedule", recipe.optimizer.schedule, schedule.SCHEDULES)
+    check_choice("keys.schedule", recipe.keys.schedule, schedule.MOMENTUM_SCHEDULES)
     check_choice("training.precision", options.precision, PRECISIONS)
     if (recipe.pairs.preset == "vector") != (items.kind == "vector"):
         raise RecipeError(f"pairs.preset {recipe.pairs.preset} does not go with items that are {items.kind}s")

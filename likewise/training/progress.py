@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 SECONDS_BETWEEN_LINES = 15.0
@@ -43,7 +44,7 @@ class Screen:
     def plan(self, lines: list[str]) -> None:
         for text in lines:
             name, _, rest = text.partition("\t")
-            self.console.print(f"[bold]{name:<11}[/bold]{rest}" if rest else text, soft_wrap=True)
+            self.console.print(f"[bold]{name:<11}[/bold]{escape(rest)}" if rest else escape(text), soft_wrap=True)
 
     def start(self, step: int, total: int) -> None:
         self._total, self._last = total, time.monotonic()
@@ -68,7 +69,7 @@ class Screen:
             self.console.print(f"{row['step']}/{self._total}  {words(row, self._knn)}  {left}", soft_wrap=True)
 
     def say(self, sentence: str) -> None:
-        self.console.print(f"[yellow]note[/yellow]  {sentence}", soft_wrap=True)
+        self.console.print(f"[yellow]note[/yellow]  {escape(sentence)}", soft_wrap=True)
 
     def stop(self) -> None:
         if self._bar is not None:

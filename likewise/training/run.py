@@ -111,8 +111,13 @@ def save_weights(folder: Path, backbone: nn.Module, head: nn.Module, preprocessi
         state = {key: value.detach().cpu().contiguous() for key, value in module.state_dict().items()}
         path = folder / f"{name}.safetensors"
         temporary = path.with_suffix(".tmp")
-        safetensors.torch.save_file(state, temporary, metadata={"preprocessing": json.dumps(preprocessing)})
-        temporary.replace(path)
+        try:
+            safetensors.torch.save_file(state, temporary, metadata={"preprocessing": json.dumps(preprocessing)})
+            temporary.replace(path)
+        except (OSError, safetensors.SafetensorError) as error:  # a full disk is the latter
+            raise RunError(f"{path} could not be written: {error}; its checkpoint is, --resume tries again") from None
+        finally:
+            temporary.unlink(missing_ok=True)
 
 
 def load(folder: str | Path) -> Encoder:

@@ -62,7 +62,7 @@ def build_loss(recipe: Loss, items: int) -> nn.Module:
         "sigmoid": lambda: losses.Sigmoid(temperature=temperature, learnable=learnable),
         "nce": lambda: losses.NCE(items=items, temperature=temperature, proximal=recipe.proximal, learnable=learnable),
         "pair_margin": lambda: losses.PairMargin(margin=recipe.margin, reduction="none"),
-        "triplet": lambda: losses.Triplet(margin=recipe.margin),
+        "triplet": lambda: losses.Triplet(margin=recipe.margin, reduction="none"),
         "sup_con": lambda: losses.SupCon(temperature=temperature, learnable=learnable),
     }
     try:
@@ -120,7 +120,9 @@ def nce(loss: Score, step: LookUp) -> Tensor:
 def triplet(loss: Score, step: LookUp) -> Tensor:
     positive, negatives, negative_ids = step.found
     chosen = losses.semi_hard(step.query, positive, negatives, query_ids=step.ids, key_ids=negative_ids)
-    return loss(step.query, positive, negatives[chosen])
+    # A query without a candidate (a queue still empty, a batch of one group) counts 0, whatever stands in for it.
+    negative = negatives[chosen.clamp(min=0)] if len(negatives) else step.query.detach()
+    return loss(step.query, positive, negative).where(chosen >= 0, 0).mean()
 
 
 def pair_margin(loss: Score, step: LookUp) -> Tensor:
@@ -130,7 +132,8 @@ def pair_margin(loss: Score, step: LookUp) -> Tensor:
     first, second = torch.triu_indices(len(rows), len(rows), offset=1, device=rows.device)
     same = same_ids(ids, ids)[first, second]
     values = loss(rows[first], rows[second], same)
-    return values[same].mean() + values[~same].mean()
+    others = (~same).sum().clamp(min=1)  # there are none in a batch of one group
+    return values[same].mean() + values[~same].sum() / others
 
 
 def sup_con(loss: Score, step: LookUp) -> Tensor:

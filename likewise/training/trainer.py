@@ -25,7 +25,7 @@ from likewise.training import checkpoint, plan, schedule
 from likewise.training.batches import Batches
 from likewise.training.health import SOFTMAX, Health, Signs, chance, geometry
 from likewise.training.learner import Learner, Taken
-from likewise.training.metrics import Metrics
+from likewise.training.metrics import Metrics, write_whole
 from likewise.training.plan import Plan
 from likewise.training.progress import Observer, Screen, Silent
 from likewise.training.recipe import Recipe, RecipeError, parse_settings, read_toml
@@ -134,7 +134,7 @@ class Trainer:
         first = self._start(resume)
         if first >= self.total:
             self.observer.say(f"the run in {self.folder} was finished already, after {first:,} steps")
-            return Run(self.folder)
+            return self._finish()
         self.observer.plan(self._plan_lines(first))
         metrics = Metrics(self.folder, first) if self.fabric.is_global_zero else None
         self.observer.start(first, self.total)
@@ -145,6 +145,10 @@ class Trainer:
             self.observer.stop()
             if metrics is not None:
                 metrics.close()
+        return self._finish()
+
+    def _finish(self) -> Run:
+        """Write the weights, also those that a run which ended after its last checkpoint still owes."""
         if self.fabric.is_global_zero:
             tower = self.learner.tower
             save_weights(self.folder, tower.encoder, tower.head, self.about)
@@ -212,7 +216,7 @@ class Trainer:
             temperature=row.get("temperature"),
             learnable=recipe.loss.learnable,
             candidates=candidates,
-            dim=recipe.encoder.dim,
+            dim=self.learner.tower.head.dim,
             length=length,
             largest=largest,
             alike=alike,
@@ -237,9 +241,11 @@ class Trainer:
 
     def _check_finite(self) -> None:
         """Stop at a loss that is no number, and keep what is needed to look into it: the step and its items."""
-        step = int(self.first_bad)
-        if step < 0:
+        steps = ranks.gather(self.first_bad[None])  # a rank must not stop alone: the others would wait for it
+        bad = steps[steps >= 0]
+        if not len(bad):
             return
+        step = int(bad.min())
         ids = self.plan.train[self.batches.places(step).numpy()]
         paths = self.plan.items.paths
         found = {"step": step, "ids": ids.tolist(), "paths": None if paths is None else [paths[i] for i in ids]}
@@ -261,23 +267,25 @@ class Trainer:
             )
             if found is None:
                 self.observer.say(f"there is no checkpoint in {self.folder}: starting afresh")
+        if found is not None and found.state["fingerprint"] != fingerprint:
+            raise RunError(f"the data of {self.folder} has changed since the run began; start another run on it")
         if self.fabric.is_global_zero:
             self.folder.mkdir(parents=True, exist_ok=True)
-            (self.folder / "recipe.toml").write_text(self.recipe.toml())
+            write_whole(self.folder / "recipe.toml", self.recipe.toml())
             skipped = "".join(f"{item.path}\t{item.reason}\n" for item in self.plan.items.skipped)
-            (self.folder / "skipped.txt").write_text(skipped)
+            write_whole(self.folder / "skipped.txt", skipped)
         self.fabric.barrier()
         if found is None:
             return 0
-        if found.state["fingerprint"] != fingerprint:
-            raise RunError(f"the data of {self.folder} has changed since the run began; start another run on it")
+        self.health.said.update(found.state["said"])
         self.learner.load_state(checkpoint.unflatten(found.tensors, found.state["learner"]))
         return found.step
 
     def _save(self, done: int) -> None:
         if self.fabric.is_global_zero:
             tensors, rest = checkpoint.flatten(self.learner.state())
-            state = {"learner": rest, "fingerprint": self.plan.items.fingerprint}
+            said = sorted(self.health.said)
+            state = {"learner": rest, "fingerprint": self.plan.items.fingerprint, "said": said}
             checkpoint.save(self.folder / "checkpoints", done, tensors, state)
         self.fabric.barrier()
 

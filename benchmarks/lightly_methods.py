@@ -1,0 +1,100 @@
+"""lightly's SimCLR and MoCo with the settings its own examples use, as steps over a data loader.
+
+Views are made one image at a time by its transforms, on PIL images in loader processes; the encoder is ours,
+so that only the library around it differs.
+"""
+
+import copy
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
+
+from benchmarks import peers  # noqa: F401 - prepares torchvision, which lightly imports
+from likewise import encoders
+
+from lightly.loss import NTXentLoss  # isort: skip
+from lightly.models.modules import heads  # isort: skip
+from lightly.models.utils import deactivate_requires_grad, update_momentum  # isort: skip
+from lightly.transforms import MoCoV2Transform, SimCLRTransform  # isort: skip
+
+QUEUE = 4096
+
+
+class Pictures(Dataset[tuple[list[Tensor], int]]):
+    """Images (n, h, w, c) uint8 as PIL images through a transform of lightly's."""
+
+    def __init__(self, images: np.ndarray, transform: object) -> None:
+        self.images, self.transform = images, transform
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int) -> tuple[list[Tensor], int]:
+        return self.transform(Image.fromarray(self.images[index])), index  # type: ignore[operator]
+
+
+class LightlyRun:
+    """One of lightly's methods around an encoder: `steps()` trains, one batch at a time."""
+
+    def __init__(self, images: np.ndarray, size: int, batch_size: int, workers: int, transform: object) -> None:
+        torch.manual_seed(0)
+        self.encoder = encoders.build("resnet_tiny", channels=3, size=size)
+        self.loader = DataLoader(
+            Pictures(images, transform),
+            batch_size=batch_size,
+            shuffle=True,
+            drop_last=True,
+            num_workers=workers,
+            persistent_workers=workers > 0,
+        )
+        self.epoch = 0
+
+    def loss(self, first: Tensor, second: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def steps(self) -> Iterator[float]:
+        """Train for ever; the loss of each step."""
+        while True:
+            for (first, second), _ in self.loader:
+                loss = self.loss(first, second)
+                loss.backward()
+                self.optimizer.step()
+                self.optimizer.zero_grad()
+                yield float(loss.detach())
+            self.epoch += 1
+
+
+class LightlySimCLR(LightlyRun):
+    def __init__(self, images: np.ndarray, size: int, batch_size: int = 256, workers: int = 2) -> None:
+        super().__init__(images, size, batch_size, workers, SimCLRTransform(input_size=size, gaussian_blur=0.0))
+        dim = self.encoder.dim
+        self.model = nn.Sequential(self.encoder, heads.SimCLRProjectionHead(dim, dim, 128))
+        self.criterion = NTXentLoss()
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.06)
+
+    def loss(self, first: Tensor, second: Tensor) -> Tensor:
+        return self.criterion(self.model(first), self.model(second))
+
+
+class LightlyMoCo(LightlyRun):
+    def __init__(self, images: np.ndarray, size: int, batch_size: int = 256, workers: int = 2) -> None:
+        super().__init__(images, size, batch_size, workers, MoCoV2Transform(input_size=size))
+        dim = self.encoder.dim
+        self.model = nn.Sequential(self.encoder, heads.MoCoProjectionHead(dim, dim, 128))
+        self.copy = copy.deepcopy(self.model)
+        deactivate_requires_grad(self.copy)
+        self.criterion = NTXentLoss(memory_bank_size=(QUEUE, 128))
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.06)
+
+    def loss(self, first: Tensor, second: Tensor) -> Tensor:
+        momentum = 1 - (1 - 0.996) * (math.cos(math.pi * min(self.epoch, 10) / 10) + 1) / 2
+        update_momentum(self.model, self.copy, m=momentum)
+        query = self.model(first)
+        with torch.no_grad():
+            key = self.copy(second)
+        return self.criterion(query, key)

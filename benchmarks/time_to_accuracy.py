@@ -1,0 +1,98 @@
+"""Five minutes each: how good is the encoder by then?
+
+    python -m benchmarks.time_to_accuracy cifar10_10k.npz [seconds]
+
+The same small encoder on the same images; likewise's simclr and moco with their defaults, lightly's with those of
+its own examples. Judged by weighted k-NN on the test images, by the last step, not the best.
+"""
+
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import likewise
+from benchmarks.measure import describe_machine, table, write_section
+from likewise import data
+from likewise.evaluation.knn import KNN, knn
+from likewise.pairs import augment
+from likewise.training import plan
+from likewise.training.progress import Silent
+from likewise.training.run import features
+from likewise.training.trainer import Trainer
+
+TRIAL_STEPS = 8
+
+
+def judge(encoder: torch.nn.Module, items: data.Items) -> KNN:
+    assert items.test is not None
+    assert items.labels is not None
+    views, labels = augment.preset("simclr", size=32, channels=3), torch.from_numpy(items.labels)
+    train, test = np.flatnonzero(~items.test), np.flatnonzero(items.test)
+    rows = [features(encoder, views, items, ids) for ids in (train, test)]
+    return knn(rows[0], labels[train], rows[1], labels[test])
+
+
+def run_ours(method: str, source: str, seconds: float) -> tuple[int, float, torch.nn.Module]:
+    """Steps, seconds and the encoder of a run whose steps were counted out to last so long."""
+    with tempfile.TemporaryDirectory() as folder:
+        asked = {"encoder.name": "resnet_tiny"}
+        trial = Trainer(plan.make_plan(source, method, asked, progress=False), Path(folder) / "trial", Silent())
+        batches = trial.batches.ahead(0, TRIAL_STEPS)
+        trial.learner.step(next(batches), TRIAL_STEPS)
+        began = time.perf_counter()
+        for batch in batches:
+            trial.learner.step(batch, TRIAL_STEPS)
+        steps = int(seconds / ((time.perf_counter() - began) / (TRIAL_STEPS - 1)))
+        began = time.perf_counter()
+        run = likewise.train(
+            source, method=method, out=Path(folder) / "run", steps=steps, settings=asked, progress=False
+        )
+        return steps, time.perf_counter() - began, run.encoder.backbone
+
+
+def run_lightly(method: str, images: np.ndarray, seconds: float) -> tuple[int, float, torch.nn.Module]:
+    from benchmarks.lightly_methods import LightlyMoCo, LightlySimCLR
+
+    run = {"simclr": LightlySimCLR, "moco": LightlyMoCo}[method](images, 32)
+    began, steps = time.perf_counter(), 0
+    for _ in run.steps():
+        steps += 1
+        if time.perf_counter() - began > seconds:
+            break
+    return steps, time.perf_counter() - began, run.encoder
+
+
+def main(source: str, seconds: float = 300.0) -> None:
+    torch.set_num_threads(2)
+    items = data.open(source)
+    assert items.test is not None
+    images = items[np.flatnonzero(~items.test)].transpose(0, 2, 3, 1)
+    rows, found = [], {}
+    for method in ("simclr", "moco"):
+        for name, (steps, took, encoder) in {
+            "likewise": run_ours(method, source, seconds),
+            "lightly": run_lightly(method, images, seconds),
+        }.items():
+            accuracy = judge(encoder, items)
+            found[name] = accuracy.accuracy
+            rows.append([method, name, f"{steps:,}", f"{took:.0f} s", f"{accuracy.accuracy:.3f}"])
+            print(rows[-1], flush=True)
+        rows.append([method, "difference", "", "", f"{100 * (found['likewise'] - found['lightly']):+.1f} points"])
+    text = "\n\n".join(
+        [
+            describe_machine(["lightly"]),
+            f"{seconds:.0f} seconds each on {len(images):,} CIFAR-10 images, resnet_tiny, batch 256. Accuracy: {accuracy} "
+            "of the backbone's features after the last step.",
+            table(["method", "", "steps", "time", "k-NN"], rows),
+        ]
+    )
+    write_section("Time to accuracy", text)
+    print(text)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], *map(float, sys.argv[2:3]))

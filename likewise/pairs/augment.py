@@ -1,0 +1,343 @@
+"""Views: random changes that leave an item what it is, made for a whole batch on the encoder's device.
+
+    augmentation = augment.preset("moco_v2", size=32)
+    draws = augmentation.draw(256, torch.Generator().manual_seed(0))
+    views = augmentation.apply(images, draws)       # (256, 3, 32, 32) float32 from (256, 3, h, w) uint8
+    augmentation.apply(images[3:5], draws.rows(slice(3, 5)))            # views[3:5] once more
+    augmentation.plain(images)                      # for evaluation: nothing drawn
+
+Drawing is apart from applying. `draw` takes a fixed number of random numbers a row and knows
+nothing of the images; `apply` takes none. So a view can be made again, and every rank can draw
+for the whole batch and make its own rows.
+"""
+
+import difflib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from likewise.pairs.blur import Blur, blur_matrices, blur_weights, radius_for
+from likewise.pairs.colour import Jitter, Recolouring, recolouring, solarise
+from likewise.pairs.crops import Affine, Crop, centre_square, chance, resample, resample_one, resize_weights
+
+MEAN = {1: (0.5,), 3: (0.485, 0.456, 0.406)}  # of ImageNet for three channels
+STD = {1: (0.5,), 3: (0.229, 0.224, 0.225)}
+
+# Above this many pixels an image, a CPU goes image by image: the matrices are mostly zeros then.
+LARGE = 80 * 80
+# Values of a chunk on a CPU: chunk, product and result stay in the second-level cache.
+CHUNK = 2**18
+
+
+@dataclass(frozen=True)
+class Draws:
+    """What was drawn for n rows: tensors (n, ...) on the CPU, by name."""
+
+    values: Mapping[str, Tensor]
+
+    def rows(self, index: slice | Tensor) -> "Draws":
+        """Those of some rows, to go with the same rows of the images."""
+        return Draws({name: value[index] for name, value in self.values.items()})
+
+    def __len__(self) -> int:
+        return len(next(iter(self.values.values())))
+
+
+class Augmentation(Protocol):
+    """`mean` and `std` are what every view is normalised by, (x − mean) / std, for whoever exports it."""
+
+    @property
+    def mean(self) -> tuple[float, ...]: ...
+
+    @property
+    def std(self) -> tuple[float, ...]: ...
+
+    def draw(self, n: int, rng: torch.Generator) -> Draws: ...
+
+    def apply(self, items: Tensor, draws: Draws) -> Tensor: ...
+
+    def plain(self, items: Tensor) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class PlainViews:
+    """Every view is the image itself: its largest centred square, resized to `size`, normalised."""
+
+    size: int
+    channels: int = 3
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        _check_whole("size", self.size, 2)
+        if self.channels not in MEAN:
+            raise ValueError(f"channels must be 1 or 3, got {self.channels!r}")
+        # Empty: the usual ones of so many channels.
+        object.__setattr__(self, "mean", self.mean or MEAN[self.channels])
+        object.__setattr__(self, "std", self.std or STD[self.channels])
+        if not len(self.mean) == len(self.std) == self.channels:
+            got = f"{len(self.mean)} and {len(self.std)}"
+            raise ValueError(f"mean and std must have {self.channels} numbers each, got {got}")
+
+    def draw(self, n: int, rng: torch.Generator) -> Draws:
+        return Draws({"row": torch.arange(n)})  # nothing is drawn; only the rows are counted
+
+    @torch.no_grad()
+    def apply(self, items: Tensor, draws: Draws) -> Tensor:
+        self._check(items, draws)
+        return self.plain(items)
+
+    @torch.no_grad()
+    def plain(self, items: Tensor) -> Tensor:
+        """(n, c, h, w) uint8 -> (n, c, size, size) float32."""
+        self._check(items)
+        out = self._empty(items)
+        with full_precision(items.device):
+            for rows in chunks(items):
+                self._normalise(centre_square(items[rows], self.size), out[rows])
+        return out
+
+    def _check(self, images: Tensor, draws: Draws | None = None) -> None:
+        if not isinstance(images, Tensor) or images.dtype is not torch.uint8:
+            got = images.dtype if isinstance(images, Tensor) else type(images).__name__
+            raise ValueError(f"images must be a tensor of torch.uint8, got {got}")
+        if images.ndim != 4 or images.shape[1] != self.channels or 0 in images.shape[2:]:
+            raise ValueError(f"images must be of shape (n, {self.channels}, h, w), got {tuple(images.shape)}")
+        _check_draws("images", images, draws)
+
+    def _empty(self, images: Tensor) -> Tensor:
+        shape = (len(images), self.channels, self.size, self.size)
+        return torch.empty(shape, dtype=torch.float32, device=images.device)
+
+    def _normalise(self, images: Tensor, out: Tensor) -> None:
+        """Values of 0 to 255 -> (x / 255 − mean) / std."""
+        for channel, (mean, std) in enumerate(zip(self.mean, self.std, strict=True)):
+            torch.mul(images[:, channel], 1 / (255 * std), out=out[:, channel]).sub_(mean / std)
+
+
+@dataclass(frozen=True)
+class PhotoViews(PlainViews):
+    """Crop, flip, colour jitter, greyscale, blur, solarise, in this order; a part that is None is left out.
+
+    `grey` is the probability of greyscale, `solarise` that of inverting what is at least `threshold`
+    of [0, 1]. Values are cut to [0, 1] once, before solarising, so that all before it is linear.
+    """
+
+    crop: Crop = field(default_factory=Crop)
+    jitter: Jitter | None = None
+    grey: float = 0.0
+    blur: Blur | None = None
+    solarise: float = 0.0
+    threshold: float = 128 / 255
+
+    def draw(self, n: int, rng: torch.Generator) -> Draws:
+        values = self.crop.draw(n, rng)
+        if self.jitter is not None:
+            values |= self.jitter.draw(n, rng)
+        if self.grey:
+            values["grey"] = chance(n, self.grey, rng)
+        if self.blur is not None:
+            values |= self.blur.draw(n, rng)
+        if self.solarise:
+            values["solarise"] = chance(n, self.solarise, rng)
+        return Draws(values)
+
+    @torch.no_grad()
+    def apply(self, items: Tensor, draws: Draws) -> Tensor:
+        """(n, c, h, w) uint8 -> (n, c, size, size) float32 on the images' device."""
+        self._check(items, draws)
+        colours = recolouring(draws.values, self.mean, self.std, items.device)
+        out = self._empty(items)
+        h, w = items.shape[2:]
+        by_matrices = items.device.type != "cpu" or max(h * w, self.size**2) <= LARGE
+        with full_precision(items.device):
+            (self._by_matrices if by_matrices else self._one_by_one)(items, draws, colours, out)
+        if self.solarise:
+            chosen = draws.values["solarise"].nonzero().squeeze(1).to(items.device)
+            out[chosen] = solarise(out[chosen], self.threshold, colours.bounds)
+        return out
+
+    def _by_matrices(self, images: Tensor, draws: Draws, colours: Recolouring, out: Tensor) -> None:
+        device, (h, w), size = images.device, images.shape[2:], self.size
+        boxes = self.crop.boxes(draws.values, h, w).to(device)
+        flips = draws.values["flip"].to(device)
+        for chunk in chunks(images):
+            # Rows and columns in one tensor (2k, size, max(h, w)), rows first: half as many calls.
+            start, length = boxes[chunk, :2].T.flatten(), boxes[chunk, 2:].T.flatten()
+            flip = torch.cat([torch.zeros_like(flips[chunk]), flips[chunk]])
+            weights = resize_weights(start, length, size, max(h, w), flip)
+            average = weights.mean(1)  # of the view before its blur, which colours start from
+            if self.blur is not None:
+                blur_weights(weights, *self.blur.kernels(draws.rows(chunk).values))
+            rows, columns = weights[:, :, :h].chunk(2)[0], weights[:, :, :w].chunk(2)[1]
+            pixels = images[chunk].float()
+            means = resample(pixels, average[: len(pixels), None, :h], average[len(pixels) :, None, :w])
+            colours.apply(resample(pixels, rows, columns), means.flatten(2), chunk, out[chunk])
+
+    def _one_by_one(self, images: Tensor, draws: Draws, colours: Recolouring, out: Tensor) -> None:
+        boxes = self.crop.boxes(draws.values, images.shape[2], images.shape[3]).tolist()
+        flips = draws.values["flip"].tolist()
+        kernels: dict[int, Tensor] = {}
+        if self.blur is not None:
+            chosen, taps = self.blur.kernels(draws.values)
+            kernels = dict(zip(chosen.tolist(), taps, strict=True))
+        for i, (box, flip) in enumerate(zip(boxes, flips, strict=True)):
+            view = resample_one(images[i], box, flip, self.size)
+            means = view.mean((2, 3))[:, :, None]
+            if i in kernels:
+                matrix = blur_matrices(kernels[i][None], self.size)
+                view = resample(view, matrix, matrix)
+            colours.apply(view, means, slice(i, i + 1), out[i : i + 1])
+
+
+@dataclass(frozen=True)
+class DrawingViews(PlainViews):
+    """For digits, glyphs and drawings: no colours and no mirror images, whose meaning is another's.
+
+    The largest centred square, resized, is moved by `affine`, then blurred where `blur` is given.
+    """
+
+    affine: Affine = field(default_factory=Affine)
+    blur: Blur | None = None
+
+    def draw(self, n: int, rng: torch.Generator) -> Draws:
+        values = self.affine.draw(n, rng)
+        if self.blur is not None:
+            values |= self.blur.draw(n, rng)
+        return Draws(values)
+
+    @torch.no_grad()
+    def apply(self, items: Tensor, draws: Draws) -> Tensor:
+        """(n, c, h, w) uint8 -> (n, c, size, size) float32 on the images' device."""
+        self._check(items, draws)
+        out = self._empty(items)
+        with full_precision(items.device):
+            for rows in chunks(items):
+                drawn = draws.rows(rows).values
+                views = self.affine.apply(centre_square(items[rows], self.size), drawn)
+                if self.blur is not None:
+                    chosen, kernels = self.blur.kernels(drawn)
+                    chosen, blurs = chosen.to(items.device), blur_matrices(kernels.to(items.device), self.size)
+                    views[chosen] = resample(views[chosen], blurs, blurs)
+                self._normalise(views, out[rows])
+        return out
+
+
+@dataclass(frozen=True)
+class VectorViews:
+    """For rows of features: each is standardised, (x − mean) / std, then disturbed.
+
+    Gaussian noise of standard deviation `noise` is added to every feature, and each feature is
+    replaced by its mean, 0, with probability `dropout`. `fitted` takes mean and std from data.
+    """
+
+    size: int  # features
+    noise: float = 0.3
+    dropout: float = 0.2
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        _check_whole("size", self.size, 1)
+        object.__setattr__(self, "mean", self.mean or (0.0,) * self.size)
+        object.__setattr__(self, "std", self.std or (1.0,) * self.size)
+        if not len(self.mean) == len(self.std) == self.size:
+            got = f"{len(self.mean)} and {len(self.std)}"
+            raise ValueError(f"mean and std must have {self.size} numbers each, got {got}")
+
+    @classmethod
+    def fitted(cls, vectors: Tensor, noise: float = 0.3, dropout: float = 0.2) -> "VectorViews":
+        """With the mean and standard deviation of each feature of vectors (n, f); a constant feature's counts as 1."""
+        std, mean = torch.std_mean(vectors.double(), dim=0, correction=0)
+        std = std.where(std > 0, 1)
+        return cls(vectors.shape[1], noise, dropout, tuple(mean.tolist()), tuple(std.tolist()))
+
+    def draw(self, n: int, rng: torch.Generator) -> Draws:
+        noise = torch.randn(n, self.size, generator=rng, dtype=torch.float32)
+        dropped = torch.rand(n, self.size, generator=rng, dtype=torch.float32) < self.dropout
+        return Draws({"noise": noise * self.noise, "dropped": dropped})
+
+    @torch.no_grad()
+    def apply(self, items: Tensor, draws: Draws) -> Tensor:
+        """(n, f) -> (n, f) float32 on the vectors' device."""
+        out = self.plain(items)
+        _check_draws("vectors", items, draws)
+        out += draws.values["noise"].to(out.device)
+        return out.masked_fill_(draws.values["dropped"].to(out.device), 0)
+
+    @torch.no_grad()
+    def plain(self, items: Tensor) -> Tensor:
+        if not isinstance(items, Tensor) or not items.is_floating_point():
+            got = items.dtype if isinstance(items, Tensor) else type(items).__name__
+            raise ValueError(f"vectors must be a floating-point tensor, got {got}")
+        if items.ndim != 2 or items.shape[1] != self.size:
+            raise ValueError(f"vectors must be of shape (n, {self.size}), got {tuple(items.shape)}")
+        mean, std = (torch.tensor(x, dtype=items.dtype, device=items.device) for x in (self.mean, self.std))
+        return ((items - mean) / std).float()
+
+
+def _moco_v1(size: int, channels: int) -> Augmentation:
+    """He et al., 2019, after InstDisc: no blur, and colours always jittered."""
+    return PhotoViews(size, channels, jitter=Jitter(0.4, 0.4, 0.4, 0.4, p=1.0), grey=0.2)
+
+
+def _moco_v2(size: int, channels: int) -> Augmentation:
+    """Chen et al., 2020b."""
+    return PhotoViews(
+        size, channels, jitter=Jitter(0.4, 0.4, 0.4, 0.1, p=0.8), grey=0.2, blur=Blur(radius_for(size), p=0.5)
+    )
+
+
+def _simclr(size: int, channels: int) -> Augmentation:
+    """Chen et al., 2020a, at colour strength 1; as in the paper, CIFAR's 32 pixels are not blurred."""
+    blur = Blur(radius_for(size), p=0.5) if size > 32 else None
+    return PhotoViews(
+        size, channels, crop=Crop((0.08, 1.0)), jitter=Jitter(0.8, 0.8, 0.8, 0.2, p=0.8), grey=0.2, blur=blur
+    )
+
+
+PRESETS: dict[str, Callable[[int, int], Augmentation]] = {
+    "moco_v1": _moco_v1,
+    "moco_v2": _moco_v2,
+    "simclr": _simclr,
+    "greyscale": DrawingViews,
+    "vector": lambda size, channels: VectorViews(size),
+    "none": PlainViews,
+}
+
+
+def preset(name: str, *, size: int, channels: int = 3) -> Augmentation:
+    """An augmentation by name. `size` is the view's side in pixels; for "vector", the number of features."""
+    if name not in PRESETS:
+        near = difflib.get_close_matches(str(name), PRESETS, n=1, cutoff=0.0)
+        raise ValueError(f"preset must be one of {', '.join(PRESETS)}; got {name!r}, did you mean {near[0]!r}?")
+    return PRESETS[name](size, channels)
+
+
+def chunks(images: Tensor) -> Iterator[slice]:
+    """Slices of rows: few enough to stay in a CPU's cache, all at once on an accelerator."""
+    n, on_cpu = len(images), images.device.type == "cpu"
+    count = -(-images.numel() // CHUNK) if on_cpu else 1
+    step = -(-n // max(1, count))
+    return (slice(start, min(start + step, n)) for start in range(0, n, max(1, step)))
+
+
+def full_precision(device: torch.device) -> AbstractContextManager[object]:
+    """Autocast off: a weight of eight bits would move a crop's edges."""
+    if torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type):
+        return torch.autocast(device.type, enabled=False)
+    return nullcontext()
+
+
+def _check_draws(name: str, items: Tensor, draws: Draws | None) -> None:
+    if draws is not None and len(draws) != len(items):
+        raise ValueError(f"draws must have {len(items)} rows like {name}, got {len(draws)}")
+
+
+def _check_whole(name: str, number: int, least: int) -> None:
+    if isinstance(number, bool) or not isinstance(number, int) or number < least:
+        raise ValueError(f"{name} must be a whole number >= {least}, got {number!r}")

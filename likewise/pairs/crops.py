@@ -1,0 +1,170 @@
+"""Where a view is taken from: a random resized crop, or a small affine movement.
+
+A crop, its flip and its resizing are linear, separable and the same for every channel: two small
+matrices an image, R (size, h) for rows and C (size, w) for columns, and a view is R X Cᵀ. The
+matrices hold the weights of antialiased bilinear interpolation, so this is exact, and a blur
+multiplies into them for nothing. Products of that size suit accelerators and small images; for
+large images on a CPU most of the matrices is zeros, and `resample_one` goes image by image.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import affine_grid, grid_sample, interpolate
+
+TRIES = 10
+
+
+@dataclass(frozen=True)
+class Crop:
+    """Random resized crop (Szegedy et al., 2015), as in torchvision.
+
+    A try draws a share of the image's area uniformly from `scale` and a ratio of width to height
+    log-uniformly from `ratio`; sides are rounded. The first of ten tries that fits into the image
+    counts, at a place drawn uniformly; if none fits, the largest centred crop of a ratio nearest
+    to the image's own. With probability `flip` the view is mirrored left to right.
+    """
+
+    scale: tuple[float, float] = (0.2, 1.0)
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    flip: float = 0.5
+
+    def draw(self, n: int, rng: torch.Generator) -> dict[str, Tensor]:
+        # All ten tries are drawn, needed or not, and none of them knows the image's shape.
+        return {
+            "crop_area": uniform(n, TRIES, low=self.scale[0], high=self.scale[1], rng=rng),
+            "crop_ratio": uniform(n, TRIES, low=math.log(self.ratio[0]), high=math.log(self.ratio[1]), rng=rng).exp(),
+            "crop_place": uniform(n, 2, low=0.0, high=1.0, rng=rng),
+            "flip": chance(n, self.flip, rng),
+        }
+
+    def boxes(self, draws: Mapping[str, Tensor], h: int, w: int) -> Tensor:
+        """Top, left, height and width of each row's crop: (n, 4), int64, on the CPU."""
+        area = draws["crop_area"] * (h * w)
+        height = (area / draws["crop_ratio"]).sqrt().round()
+        width = (area * draws["crop_ratio"]).sqrt().round()
+        fits = (height > 0) & (height <= h) & (width > 0) & (width <= w)
+        first = fits.byte().argmax(1, keepdim=True)
+        sides = torch.cat([height.gather(1, first), width.gather(1, first)], 1)
+        room = torch.tensor([h, w]) - sides
+        corner = torch.minimum((draws["crop_place"] * (room + 1)).floor(), room)
+        boxes = torch.cat([corner, sides], 1).long()
+        return boxes.where(fits.any(1, keepdim=True), torch.tensor(self._fallback(h, w)))
+
+    def _fallback(self, h: int, w: int) -> tuple[int, int, int, int]:
+        height, width = h, w
+        if w / h < self.ratio[0]:
+            height = max(1, round(w / self.ratio[0]))
+        elif w / h > self.ratio[1]:
+            width = max(1, round(h * self.ratio[1]))
+        return (h - height) // 2, (w - width) // 2, height, width
+
+
+@dataclass(frozen=True)
+class Affine:
+    """Small movements of a drawing about its centre: zoom and aspect, then shear, rotation and shift.
+
+    Zoom is log-uniform (below 1 the drawing shrinks), the ratio of its width to its height
+    log-uniform at constant area, rotation uniform in ±`rotation` degrees, shear uniform in ±`shear`
+    (columns move against rows by that share), shift uniform in ±`shift` of the side, each way.
+    Bilinear, without antialiasing; beyond the edge the edge's pixels repeat.
+    """
+
+    rotation: float = 20.0
+    zoom: tuple[float, float] = (0.7, 1.4)
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    shear: float = 0.2
+    shift: float = 0.15
+
+    def draw(self, n: int, rng: torch.Generator) -> dict[str, Tensor]:
+        angle = math.radians(self.rotation)
+        return {
+            "rotation": uniform(n, low=-angle, high=angle, rng=rng),
+            "zoom": uniform(n, low=math.log(self.zoom[0]), high=math.log(self.zoom[1]), rng=rng).exp(),
+            "ratio": uniform(n, low=math.log(self.ratio[0]), high=math.log(self.ratio[1]), rng=rng).exp(),
+            "shear": uniform(n, low=-self.shear, high=self.shear, rng=rng),
+            "shift": uniform(n, 2, low=-self.shift, high=self.shift, rng=rng),
+        }
+
+    def inverse(self, draws: Mapping[str, Tensor]) -> Tensor:
+        """(n, 2, 3): from a place in the view to its place in the drawing, both in [-1, 1], x before y."""
+        cos, sin = draws["rotation"].cos(), draws["rotation"].sin()
+        zeros, ones = torch.zeros_like(cos), torch.ones_like(cos)
+        stretch = draws["ratio"].sqrt()
+        turn_back = _two_by_two(cos, sin, -sin, cos)
+        shear_back = _two_by_two(ones, -draws["shear"], zeros, ones)
+        zoom_back = _two_by_two(1 / (draws["zoom"] * stretch), zeros, zeros, stretch / draws["zoom"])
+        linear = zoom_back @ shear_back @ turn_back
+        shift = 2 * draws["shift"][:, :, None]  # the side is 2 long in these coordinates
+        return torch.cat([linear, -linear @ shift], 2)
+
+    def apply(self, images: Tensor, draws: Mapping[str, Tensor]) -> Tensor:
+        """images (n, c, size, size) floating-point -> the same shape."""
+        grid = affine_grid(self.inverse(draws).to(images), list(images.shape), align_corners=False)
+        return grid_sample(images, grid, padding_mode="border", align_corners=False)
+
+
+def resize_weights(start: Tensor, length: Tensor, size: int, span: int, flip: Tensor | None = None) -> Tensor:
+    """Weights of antialiased bilinear resizing of `length` of `span` pixels, from `start`, to `size`: (n, size, span).
+
+    Output pixel i is centred at start + (i + ½)·length/size and weighs input pixel j by a triangle
+    over j's centre, as wide as the larger of the two pixels, within the crop, summing to 1.
+    """
+    start, length = start[:, None].float(), length[:, None].float()
+    out = torch.arange(size, dtype=torch.float32, device=start.device).add_(0.5).expand(len(start), size)
+    if flip is not None:
+        out = torch.where(flip[:, None], size - out, out)
+    pixel = torch.arange(span, dtype=torch.float32, device=start.device).add_(0.5)
+    inside = (pixel > start) & (pixel < start + length)
+    step = length / size
+    reach = step.clamp(min=1)
+    centre = (start + out * step) / reach
+    pixel = (pixel / reach).where(inside, torch.inf)
+    weights = (pixel[:, None] - centre[:, :, None]).abs_().clamp_(max=1).sub_(1)
+    return weights.div_(weights.sum(2, keepdim=True))  # both negative: one pass less
+
+
+def resample(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """R X Cᵀ for every image and channel: images (n, c, h, w), rows (n, size, h), columns (n, size, w)."""
+    n, c, h, w = images.shape
+    narrow = torch.bmm(images.to(rows.dtype).reshape(n, c * h, w), columns.transpose(1, 2))
+    return torch.matmul(rows[:, None], narrow.view(n, c, h, -1))
+
+
+def resample_one(image: Tensor, box: list[int], flip: bool, size: int) -> Tensor:
+    """(c, h, w) -> (1, c, size, size) by interpolation: on a CPU faster where the matrices are mostly zeros."""
+    top, left, height, width = box
+    crop = image[:, top : top + height, left : left + width]
+    crop = (crop.flip(2) if flip else crop).float()[None]
+    # Where nothing shrinks the triangle is plain bilinear interpolation, which torch does three times faster.
+    shrinks = height > size or width > size
+    return interpolate(crop, (size, size), mode="bilinear", align_corners=False, antialias=shrinks)
+
+
+def centre_square(images: Tensor, size: int) -> Tensor:
+    """The largest centred square of images (n, c, h, w), resized to `size` with antialiasing, in float32."""
+    h, w = images.shape[2:]
+    side = min(h, w)
+    top, left = (h - side) // 2, (w - side) // 2
+    square = images[:, :, top : top + side, left : left + side].float()
+    if side == size:
+        return square
+    edges = torch.tensor([[0], [side]], device=images.device)
+    weights = resize_weights(edges[0], edges[1], size, side)[0]
+    return torch.matmul(weights, square @ weights.T)
+
+
+def uniform(*shape: int, low: float, high: float, rng: torch.Generator) -> Tensor:
+    return torch.rand(*shape, generator=rng, dtype=torch.float64) * (high - low) + low
+
+
+def chance(n: int, p: float, rng: torch.Generator) -> Tensor:
+    """(n,) bool, true with probability p: never for 0, always for 1."""
+    return torch.rand(n, generator=rng, dtype=torch.float64) < p
+
+
+def _two_by_two(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
+    return torch.stack([torch.stack([a, b], 1), torch.stack([c, d], 1)], 1)

@@ -1,0 +1,63 @@
+"""What a run left behind, to the bit, and the small runs that tests of training look at."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from likewise.training import checkpoint, metrics
+
+ROOT = Path(__file__).parents[2]
+TIMINGS = ("items_per_second", "seconds_left")
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "default", "COLUMNS": "500"}
+
+
+@pytest.fixture(autouse=True, scope="package")
+def one_thread():
+    """As many threads here as in the processes that tests start: sums then have the same order."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("LIKEWISE_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+
+
+def whole(folder):
+    """The newest checkpoint of a run, which must not be damaged."""
+
+    def damaged(path, reason):
+        raise AssertionError(f"{path}: {reason}")
+
+    return checkpoint.newest(Path(folder) / "checkpoints", damaged)
+
+
+def rows(folder):
+    """The metrics of a run, timings aside."""
+    found = metrics.read(Path(folder) / "metrics.jsonl")
+    return [{name: value for name, value in row.items() if name not in TIMINGS} for row in found]
+
+
+def left_behind(folder):
+    """Everything that a run leaves, to the bit: weights, queue, bank, optimizer, step, metrics."""
+    last = whole(folder)
+    tensors = {
+        name: (value.dtype, tuple(value.shape), value.stride(), value.contiguous().flatten().view(torch.uint8).tolist())
+        for name, value in last.tensors.items()
+    }
+    files = {name: (Path(folder) / name).read_bytes() for name in ("encoder.safetensors", "head.safetensors")}
+    return {"step": last.step, "state": last.state, "metrics": rows(folder)} | files | tensors
+
+
+def assert_same(folder, reference):
+    """Two runs left the same behind; one thing at a time, so that a failure names it."""
+    ours, theirs = left_behind(folder), left_behind(reference)
+    assert sorted(ours) == sorted(theirs)
+    for row, expected in zip(ours["metrics"], theirs["metrics"], strict=False):
+        assert row == expected
+    for name, value in theirs.items():
+        assert ours[name] == value, name

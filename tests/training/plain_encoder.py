@@ -1,0 +1,70 @@
+"""Small encoders for tests of training, by name: `--encoder tests.training.plain_encoder:plain`."""
+
+import os
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+DIM = 24
+SLOW = float(os.environ.get("SLOW_FORWARD", "0"))  # seconds, so that a killer has time to aim
+at_call: dict[int, Callable[[], object]] = {}  # what happens at the so many-th forward pass, counted down to 0
+
+
+class Small(nn.Module):
+    """Images or vectors to DIM features, through the layers that are given."""
+
+    dim = DIM
+
+    def __init__(self, inputs: int, *between: nn.Module) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(inputs, 32), *between, nn.Tanh(), nn.Linear(32, DIM))
+
+    def forward(self, items: Tensor) -> Tensor:
+        time.sleep(SLOW)
+        for count in sorted(at_call):
+            act = at_call.pop(count)
+            if count:
+                at_call[count - 1] = act
+            else:
+                act()
+        return self.layers(items)
+
+
+class FrozenBatchNorm(nn.BatchNorm1d):
+    """A batch norm by name, so that keys are shuffled for it, by whose statistics rows do not see each other."""
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return functional.batch_norm(rows, self.running_mean, self.running_var, self.weight, self.bias)
+
+
+class Fragile(Small):
+    """NaN for a batch that has an item far from all others in it."""
+
+    def forward(self, items: Tensor) -> Tensor:
+        return super().forward(items) * torch.where(items.abs().max() > 6, torch.nan, 1.0)
+
+
+def plain(channels: int, size: int, features: int | None) -> nn.Module:
+    """Rows do not see each other: what r ranks do with it is what one process does."""
+    return Small(features or channels * size * size)
+
+
+def normed(channels: int, size: int, features: int | None) -> nn.Module:
+    """Batch norm and dropout: statistics and draws that a resumed run has to find again."""
+    return Small(features or channels * size * size, nn.BatchNorm1d(32), nn.Dropout(0.3))
+
+
+def batch_normed(channels: int, size: int, features: int | None) -> nn.Module:
+    """Batch norm alone."""
+    return Small(features or channels * size * size, nn.BatchNorm1d(32))
+
+
+def frozen_norm(channels: int, size: int, features: int | None) -> nn.Module:
+    return Small(features or channels * size * size, FrozenBatchNorm(32))
+
+
+def fragile(channels: int, size: int, features: int | None) -> nn.Module:
+    return Fragile(features or channels * size * size)

@@ -1,0 +1,254 @@
+"""Two ranks of n/2 items are one process of n: every parameter, hence every gradient, and every dictionary."""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import likewise
+from likewise import ranks
+from likewise.training import learner
+from likewise.training.signals import Interrupted
+from tests.training import plain_encoder
+from tests.training.conftest import ENVIRONMENT, ROOT, assert_same, rows, whole
+
+# Plain SGD at a constant rate: what the parameters moved by is the gradient.
+COMMON = {
+    "encoder.name": "tests.training.plain_encoder:plain",
+    "encoder.head": "mlp",
+    "encoder.dim": 8,
+    "encoder.bn_splits": 1,
+    "training.precision": "64-true",
+    "training.steps": 4,
+    "training.batch_size": 12,
+    "training.log_every": 2,
+    "training.evaluate_every": 2,
+    "optimizer.lr": 0.5,
+    "optimizer.momentum": 0.0,
+    "optimizer.weight_decay": 0.0,
+    "optimizer.schedule": "constant",
+    "optimizer.warmup": 0.0,
+    "data.workers": 0,
+}
+LEARNABLE = {"loss.learnable": True, "loss.temperature": 0.3}
+QUEUE = {"dictionary.size": 40, "keys.momentum": 0.5}  # the fourth batch crosses its end
+CASES = {
+    "moco": ("moco", LEARNABLE | QUEUE),
+    "moco, symmetric": ("moco", LEARNABLE | QUEUE | {"pairs.symmetric": True}),
+    "moco, groups": ("moco", LEARNABLE | QUEUE | {"pairs.kind": "groups"}),
+    "moco, keys shuffled": ("moco", LEARNABLE | QUEUE | {"encoder.name": "tests.training.plain_encoder:frozen_norm"}),
+    "simclr": ("simclr", LEARNABLE | {"encoder.head": "mlp"}),
+    "simclr, groups": ("simclr", LEARNABLE | {"pairs.kind": "groups"}),
+    "simclr, hard-weighted": ("simclr", LEARNABLE | {"loss.policy": "hard_weighted:0.5:0.1"}),
+    "instdisc": ("instdisc", LEARNABLE | {"dictionary.negatives": 50}),
+    "bank": ("bank", LEARNABLE | {"dictionary.negatives": 50}),
+    "supcon": ("supcon", LEARNABLE),
+    "e2e": ("e2e", LEARNABLE),
+    "e2e, symmetric": ("e2e", LEARNABLE | {"pairs.symmetric": True}),
+    "pair": ("pair", {}),
+    "triplet": ("triplet", {}),
+    "symmetric InfoNCE": ("e2e", LEARNABLE | {"loss.kind": "symmetric_info_nce"}),
+    "sigmoid": ("e2e", LEARNABLE | {"loss.kind": "sigmoid", "pairs.kind": "groups"}),
+    "moco, batch norm": ("moco", LEARNABLE | QUEUE | {"encoder.name": "tests.training.plain_encoder:batch_normed"}),
+    "clipped": ("simclr", LEARNABLE | {"optimizer.clip": 0.05}),
+}
+
+
+def run(folder, case, *, resume=False, **more):
+    method, settings = CASES[case]
+    settings = COMMON | settings | more
+    return likewise.train(
+        "digits", method=method, out=Path(folder) / case, settings=settings, resume=resume, progress=False
+    ).folder
+
+
+# What each of the two processes does
+
+
+def train_all(folder):
+    """Every case in turn, in one process group; the numbers that cannot be seen from outside go to a file."""
+    torch.set_num_threads(1)
+    for case in CASES:
+        run(folder, case)
+    assert ranks.count() == 2
+    found = {"gather": gathered_gradient(), "mean": float(ranks.mean(torch.tensor(float(ranks.index()))))}
+    # One of the two is told to end; both must, at the same step, and go on together.
+    if ranks.index() == 1:
+        plain_encoder.at_call[5] = lambda: signal.raise_signal(signal.SIGTERM)
+    try:
+        run(Path(folder) / "told", "moco, batch norm")
+    except Interrupted as sentence:
+        found["told"] = str(sentence)
+    run(Path(folder) / "told", "moco, batch norm", resume=True)
+    learner.has_batch_norm = lambda tower: False  # type: ignore[assignment]
+    run(Path(folder) / "unshuffled", "moco, batch norm")
+    (Path(folder) / f"rank {ranks.index()}.json").write_text(json.dumps(found))
+
+
+def example_rows(rank):
+    return torch.randn(3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(rank))
+
+
+def example_loss(rank, rows):
+    """A loss of its own for each rank, in which every row of every rank has a part."""
+    weights = torch.arange(1.0, 25.0, dtype=torch.float64).reshape(6, 4) * (rank + 1)
+    return (rows.tanh() * weights).sum() ** 2 / 100
+
+
+def gathered_gradient():
+    mine = example_rows(ranks.index()).requires_grad_()
+    rows = ranks.gather(mine)
+    assert torch.equal(rows, torch.cat([example_rows(0), example_rows(1)])), "in rank order"
+    assert not ranks.gather(mine.detach()).requires_grad
+    example_loss(ranks.index(), rows).backward()
+    return mine.grad.tolist()
+
+
+# What is made of it
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    """The folder in which two processes have trained every case."""
+    folder = tmp_path_factory.mktemp("two")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    code = f"from tests.training.test_ranks import train_all; train_all({str(folder)!r})"
+    launched = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", code],
+            cwd=ROOT,
+            env=ENVIRONMENT | launched | {"RANK": rank, "LOCAL_RANK": rank},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in "01"
+    ]
+    try:
+        errors = [process.communicate(timeout=300)[1] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    assert [process.returncode for process in processes] == [0, 0], "\n".join(errors)
+    return folder
+
+
+def assert_close(folder, reference):
+    ours, theirs = whole(folder), whole(reference)
+    assert ours.step == theirs.step
+    assert ours.tensors.keys() == theirs.tensors.keys()
+    for name, value in theirs.tensors.items():
+        found = ours.tensors[name]
+        torch.testing.assert_close(found, value, rtol=1e-10, atol=1e-10, msg=lambda text, name=name: f"{name}: {text}")
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case != "moco, batch norm"])
+def test_fault_4_two_ranks_have_the_gradient_of_one_process(two, tmp_path, case):
+    """Neither off by 1/ranks nor in another direction; the temperature too, and what is written to queue and bank."""
+    folder = run(tmp_path, case)
+    assert_close(two / case, folder)
+    start = whole(run(tmp_path / "still", case, **{"optimizer.lr": 1e-300, "training.steps": 1})).tensors
+    end = whole(folder).tensors
+    learned = [name for name in end if name.startswith("tower.") or name == "loss.log_temperature"]
+    moved = {name: (end[name] - start[name]).abs().max() for name in learned if end[name].is_floating_point()}
+    still = {name for name, distance in moved.items() if distance < 1e-5}  # a gradient of nothing would be equal too
+    # Distances do not change when all rows move together.
+    assert still <= {name for name in moved if "running" in name} | ({"tower.head.2.bias"} if case == "pair" else set())
+    assert case in ("pair", "triplet") or "loss.log_temperature" in moved
+
+
+def test_two_ranks_write_down_what_one_process_does(two, tmp_path):
+    """Loss, temperature, consistency and k-NN of both; candidates are counted for the first rank's queries."""
+    folder = run(tmp_path, "moco")
+    for row, expected in zip(rows(two / "moco"), rows(folder), strict=True):
+        assert row.pop("health", None) == expected.pop("health", None)
+        assert row == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_gradient_of_gather_is_that_of_the_concatenation(two):
+    """Of the sum of all ranks' losses; each rank gets the part of its own rows."""
+    mine = [example_rows(rank).requires_grad_() for rank in range(2)]
+    all_rows = torch.cat(mine)
+    expected = torch.autograd.grad(example_loss(0, all_rows) + example_loss(1, all_rows), mine)
+    for rank in range(2):
+        found = json.loads((two / f"rank {rank}.json").read_text())
+        torch.testing.assert_close(torch.tensor(found["gather"], dtype=torch.float64), expected[rank])
+        assert found["mean"] == 0.5
+
+
+def test_keys_are_shuffled_over_ranks_and_come_back_in_order(two):
+    """That they are: batch statistics are others than unshuffled. That they come back is "moco, keys shuffled"."""
+    shuffled, not_shuffled = (whole(two / part / "moco, batch norm").tensors for part in ("", "unshuffled"))
+    first = shuffled["dictionary.born"] == 0  # keys of the first batch, by the same weights
+    assert first.any()
+    assert torch.equal(shuffled["dictionary.ids"], not_shuffled["dictionary.ids"])
+    difference = (shuffled["dictionary.keys"] - not_shuffled["dictionary.keys"])[first]
+    assert difference.abs().max() > 1e-3
+
+
+def test_a_signal_to_one_rank_ends_both_and_they_go_on_to_the_bit(two):
+    for rank in range(2):
+        told = json.loads((two / f"rank {rank}.json").read_text())["told"]
+        assert told == "stopped after step 2 of 4; --resume goes on from there"
+    assert_same(two / "told" / "moco, batch norm", two / "moco, batch norm")
+
+
+def likewise_command(*arguments):
+    """The command in processes of its own; Fabric starts the second."""
+    return subprocess.run(
+        [sys.executable, "-m", "likewise", *map(str, arguments)],
+        cwd=ROOT,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def test_the_command_starts_two_ranks_itself(tmp_path):
+    method, own = CASES["moco"]
+    changes = [f"--set={key}={str(value).lower()}" for key, value in (COMMON | own).items()]
+    process = likewise_command(
+        "train", "digits", "--method", method, "--devices", 2, "--out", tmp_path / "two", *changes
+    )
+    assert process.returncode == 0, process.stderr
+    assert process.stdout.count("encoder in") == 1, "said once, not once a rank"
+    assert "on 2 ranks: about" in process.stderr
+    assert "Traceback" not in process.stderr
+    assert_close(tmp_path / "two", run(tmp_path, "moco"))
+
+
+def test_a_loss_that_is_no_number_on_one_rank_ends_both(tmp_path):
+    """One item, on one of the ranks, makes NaN; the other rank must neither wait for ever nor fail otherwise."""
+    vectors = np.random.default_rng(0).normal(size=(80, 5)).astype(np.float32)
+    vectors[17] = 1e6
+    np.save(tmp_path / "x.npy", vectors)
+    settings = {"training.batch_size": 16, "training.steps": 5, "training.log_every": 1, "encoder.dim": 8}
+    changes = [f"--set={key}={value}" for key, value in settings.items()]
+    encoder = "tests.training.plain_encoder:fragile"
+    process = likewise_command(
+        "train",
+        tmp_path / "x.npy",
+        "--method",
+        "moco",
+        "--encoder",
+        encoder,
+        "--devices",
+        2,
+        "--out",
+        tmp_path / "run",
+        *changes,
+    )
+    assert process.returncode == 1, process.stderr
+    found = json.loads((tmp_path / "run" / "not_finite.json").read_text())
+    assert f"likewise: the loss was not finite at step {found['step']}; " in process.stderr
+    assert 17 in found["ids"]
+    assert "Traceback" not in process.stderr
