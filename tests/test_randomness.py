@@ -62,6 +62,3 @@ def test_numbers_stay_what_they_were():
     """A checkpoint holds no random state: a version that drew otherwise could not resume what this one began."""
     assert number(0, "order", 0) == 3471081512423777433
     assert generator(0, "order", 0).device.type == "cpu"
-
-
-

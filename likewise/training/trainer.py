@@ -191,6 +191,8 @@ class Trainer:
         recipe, look_up = self.recipe, taken.look_up
         value = float(ranks.mean(taken.loss))
         candidates = 1.0 + look_up.negatives_a_query()
+        if ranks.count() > 1:  # the loss is that of all ranks' queries, so are their candidates
+            candidates = float(ranks.mean(taken.loss.new_tensor(candidates)))
         row: dict[str, Any] = {"step": done, "epoch": done / self.batches.per_epoch, "loss": value}
         if recipe.loss.kind in SOFTMAX:
             row |= {"candidates": candidates, "chance": chance(candidates)}

@@ -30,7 +30,7 @@ def slow(train, train_labels, test, test_labels, per_class, draws, seed):
             picked = torch.randperm(len(members), generator=rng).tolist()[:per_class]
             centres[label] = unit(sum(unit(train[members[i]]) for i in picked) / len(picked))
         right = [
-            max(centres, key=lambda label: float(unit(row) @ centres[label])) == wanted  # noqa: B023 - used at once
+            max(centres, key=lambda label: float(unit(row) @ centres[label])) == wanted
             for row, wanted in zip(test, test_labels.tolist(), strict=True)
             if wanted >= 0
         ]

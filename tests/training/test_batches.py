@@ -37,7 +37,7 @@ def test_every_item_comes_at_most_once_an_epoch_and_the_last_short_batch_is_drop
     assert made.per_epoch == 3
     epochs = [[made.at(3 * epoch + i).items.tolist() for i in range(3)] for epoch in range(3)]
     for epoch in epochs:
-        seen = sum(epoch, [])
+        seen = [item for batch in epoch for item in batch]
         assert len(seen) == len(set(seen)) == 18
         assert set(seen) <= set(range(22))
     assert len({str(epoch) for epoch in epochs}) == 3, "each epoch has an order of its own"

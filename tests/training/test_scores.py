@@ -255,7 +255,7 @@ def test_a_policy_that_is_none_is_refused_in_one_sentence(text):
 
 
 def test_a_loss_that_cannot_be_is_a_recipe_error():
-    with pytest.raises(RecipeError, match="^temperature must be positive and finite, got -1$"):
+    with pytest.raises(RecipeError, match=r"^temperature must be positive and finite, got -1$"):
         build_loss(Loss(temperature=-1.0), 10)
     with pytest.raises(RecipeError, match="similarity must be one of"):
         build_loss(Loss(similarity="manhattan"), 10)
