@@ -85,8 +85,8 @@ def main(source: str, seconds: float = 300.0) -> None:
     text = "\n\n".join(
         [
             describe_machine(["lightly"]),
-            f"{seconds:.0f} seconds each on {len(images):,} CIFAR-10 images, resnet_tiny, batch 256. Accuracy: {accuracy} "
-            "of the backbone's features after the last step.",
+            f"{seconds:.0f} seconds each on {len(images):,} CIFAR-10 images, resnet_tiny, batch 256. Accuracy: "
+            f"{str(accuracy)[6:]} of the backbone's features after the last step.",
             table(["method", "", "steps", "time", "k-NN"], rows),
         ]
     )

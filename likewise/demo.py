@@ -17,7 +17,13 @@ from likewise.training.learner import build_tower
 from likewise.training.run import features, preprocessing
 
 SOURCE, METHOD = "mnist5k", "moco"
-SETTINGS: dict[str, Any] = {"data.test": 0.2, "training.batch_size": 128, "training.steps": 600, "optimizer.lr": 0.06}
+SETTINGS: dict[str, Any] = {
+    "data.test": 0.2,
+    "encoder.head": "mlp_bn",
+    "optimizer.lr": 0.003,
+    "training.batch_size": 128,
+    "training.steps": 900,
+}
 
 
 @dataclass(frozen=True)

@@ -270,7 +270,7 @@ def test_a_run_is_not_written_over(here):
     )
     assert {path: path.read_bytes() for path in (here / "run").rglob("*") if path.is_file()} == before
     changed = refused("digits", *QUICK, "--out", "run", "--resume", "--lr", "0.5")
-    assert changed == "optimizer.lr was 0.03 in run and cannot become 0.5 on resuming"
+    assert changed == "optimizer.lr was 0.002 in run and cannot become 0.5 on resuming"
 
 
 def test_names_with_brackets_are_shown_as_they_are(here):

@@ -293,11 +293,12 @@ def _moco_v2(size: int, channels: int) -> Augmentation:
 
 
 def _simclr(size: int, channels: int) -> Augmentation:
-    """Chen et al., 2020a, at colour strength 1; as in the paper, CIFAR's 32 pixels are not blurred."""
-    blur = Blur(radius_for(size), p=0.5) if size > 32 else None
-    return PhotoViews(
-        size, channels, crop=Crop((0.08, 1.0)), jitter=Jitter(0.8, 0.8, 0.8, 0.2, p=0.8), grey=0.2, blur=blur
-    )
+    """Chen et al., 2020a: colours at strength 1 and blur; up to 32 pixels at strength ½ and none, as for CIFAR-10."""
+    if size <= 32:
+        jitter, blur = Jitter(0.4, 0.4, 0.4, 0.1, p=0.8), None
+    else:
+        jitter, blur = Jitter(0.8, 0.8, 0.8, 0.2, p=0.8), Blur(radius_for(size), p=0.5)
+    return PhotoViews(size, channels, crop=Crop((0.08, 1.0)), jitter=jitter, grey=0.2, blur=blur)
 
 
 PRESETS: dict[str, Callable[[int, int], Augmentation]] = {

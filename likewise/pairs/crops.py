@@ -74,10 +74,10 @@ class Affine:
     """
 
     rotation: float = 20.0
-    zoom: tuple[float, float] = (0.7, 1.4)
+    zoom: tuple[float, float] = (0.8, 1.25)
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
-    shear: float = 0.2
-    shift: float = 0.15
+    shear: float = 0.3
+    shift: float = 0.07
 
     def draw(self, n: int, rng: torch.Generator) -> dict[str, Tensor]:
         angle = math.radians(self.rotation)

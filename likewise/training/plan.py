@@ -18,6 +18,8 @@ from likewise.training.recipe import Recipe, RecipeError, check_choice
 from likewise.training.run import stored_size
 
 BATCH_SIZE = Recipe().training.batch_size
+SMALLEST_SPLIT = 16  # items that share batch statistics
+SHORT_RUN = 10_000  # steps
 PRECISIONS = ("32", "bf16-mixed", "16-mixed", "64-true")
 
 
@@ -76,6 +78,12 @@ def make_plan(source: Any, method: str | None, asked: Mapping[str, Any], *, prog
     if len(train) < BATCH_SIZE:
         fits = 1 << max(1, (len(train) // 2).bit_length() - 1)
         choose("training.batch_size", fits, f"there are {len(train):,} items to train on")
+    splits = max(1, recipe.training.batch_size // SMALLEST_SPLIT)
+    if splits < recipe.encoder.bn_splits:
+        choose("encoder.bn_splits", splits, f"batch statistics need {SMALLEST_SPLIT} items or more")
+    steps = recipe.training.steps or recipe.training.epochs * (len(train) // recipe.training.batch_size)
+    if recipe.keys.by == "momentum" and steps < SHORT_RUN:
+        choose("keys.momentum", 0.99, f"the run has {steps:,} steps, and at 0.999 a copy remembers 1,000")
     if recipe.dictionary.kind == "queue" and len(train) < recipe.dictionary.size:
         choose("dictionary.size", len(train), "the queue is no longer than the data")
     if recipe.dictionary.kind == "bank" and len(train) < recipe.dictionary.negatives:

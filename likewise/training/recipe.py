@@ -72,8 +72,8 @@ class Loss:
 
 @dataclass(frozen=True)
 class Optimizer:
-    name: str = "sgd"  # sgd | adam | adamw | lars
-    lr: float = 0.03
+    name: str = "adamw"  # sgd | adam | adamw | lars
+    lr: float = 0.002
     momentum: float = 0.9
     weight_decay: float = 1e-4
     schedule: str = "cosine"  # cosine | constant | step

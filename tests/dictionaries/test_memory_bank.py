@@ -91,5 +91,5 @@ def test_meters_and_state():
 
 
 def test_an_id_without_a_slot_is_refused():
-    with pytest.raises(ValueError, match="^ids must be slots 0 to 5, got 3 to 6$"):
+    with pytest.raises(ValueError, match=r"^ids must be slots 0 to 5, got 3 to 6$"):
         bank().update(keys(2), torch.tensor([3, 6]))

@@ -50,8 +50,22 @@ def test_colour_images_get_moco_as_published():
     assert ready.chosen == (
         "method moco: its queue gives many negatives at any batch size",
         ENCODER,
+        "keys.momentum = 0.99: the run has 400 steps, and at 0.999 a copy remembers 1,000",
         "dictionary.size = 600: the queue is no longer than the data",
     )
+
+
+def test_a_long_run_keeps_the_papers_momentum():
+    assert made(colour(600), "moco", training__steps=10_000).recipe.keys.momentum == 0.999
+    assert made(colour(600), "moco", keys__momentum=0.5).recipe.keys.momentum == 0.5
+
+
+def test_no_split_of_the_batch_norm_is_left_with_a_handful_of_items():
+    """Statistics of two items are noise, and of one there are none."""
+    assert made(colour(600), "moco").recipe.encoder.bn_splits == 8
+    ready = made(colour(600), "moco", training__batch_size=64)
+    assert ready.recipe.encoder.bn_splits == 4
+    assert "encoder.bn_splits = 4: batch statistics need 16 items or more" in ready.chosen
 
 
 def test_grey_images_get_augmentations_for_drawings():
@@ -106,6 +120,7 @@ def test_the_bank_draws_no_more_than_it_has_slots():
 
 def test_what_is_asked_for_is_never_changed():
     asked = {"encoder__name": "vit_tiny", "pairs__preset": "none", "training__batch_size": 3, "dictionary__size": 70000}
+    asked |= {"encoder__bn_splits": 2, "keys__momentum": 0.75}
     ready = made(grey(), "moco", **asked)
     assert ready.chosen == ()
     for key, value in asked.items():
@@ -256,8 +271,8 @@ def test_the_plan_is_told_in_a_few_lines():
     words = "\n".join(told)
     assert "36 vectors of 5, 4 held out, 4 classes" in words
     assert f"moco ({methods.METHODS['moco'].paper})" in words
-    assert "a queue of 36, keys by momentum copy, m 0.999" in words
+    assert "a queue of 36, keys by momentum copy, m 0.99" in words
     assert "info_nce, temperature 0.2" in words
     assert "mlp, mlp head to 128, 12,345 parameters" in words
-    assert "24 steps of 16 (12.0 epochs), sgd at 0.03, on cpu: about 1 min 15 s" in words
+    assert "24 steps of 16 (12.0 epochs), adamw at 0.002, on cpu: about 1 min 15 s" in words
     assert told[7:] == [f"chosen\t{text}" for text in ready.chosen]

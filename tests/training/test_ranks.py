@@ -29,6 +29,7 @@ COMMON = {
     "training.batch_size": 12,
     "training.log_every": 2,
     "training.evaluate_every": 2,
+    "optimizer.name": "sgd",
     "optimizer.lr": 0.5,
     "optimizer.momentum": 0.0,
     "optimizer.weight_decay": 0.0,

@@ -34,10 +34,11 @@ COMMON = {
     "training.evaluate_every": 9,
     "loss.learnable": True,
 }
+SGD = {"optimizer.name": "sgd", "optimizer.lr": 0.03}
 OWN = {
     # Ten batches fill the queue, and the tenth crosses its end.
-    "moco": {"dictionary.size": 300, "keys.momentum": 0.9, "keys.schedule": "cosine"},
-    "instdisc": {"dictionary.negatives": 200},
+    "moco": SGD | {"dictionary.size": 300, "keys.momentum": 0.9, "keys.schedule": "cosine"},
+    "instdisc": SGD | {"dictionary.negatives": 200},
     "simclr": {"optimizer.name": "adamw", "optimizer.lr": 0.001},
 }
 
