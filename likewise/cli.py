@@ -98,7 +98,9 @@ def train(
             settings=settings,
             resume=resume,
         )
-    if first_rank():
+    from likewise import ranks
+
+    if ranks.is_first():
         typer.echo(f"encoder in {run.folder}: likewise.load({str(run.folder)!r})")
 
 
@@ -135,10 +137,6 @@ def show(rows: list[list[str]]) -> None:
         table.add_row(*row)
     # In a file or pipe there is no width to keep to.
     Console(width=None if sys.stdout.isatty() else 160).print(table)
-
-
-def first_rank() -> bool:
-    return os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) == "0"
 
 
 @contextmanager

@@ -69,9 +69,7 @@ def run_demo(out: str | Path | None = None, steps: int | None = None, seed: int 
         learned = run.encoder
         ready = plan.make_plan(SOURCE, METHOD, {**SETTINGS, "seed": seed}, progress=False)
     items = ready.items
-    untrained = build_tower(
-        run.recipe if out is not None else ready.recipe, preprocessing(ready.recipe, items, ready.train)
-    )
+    untrained = build_tower(ready.recipe, preprocessing(ready.recipe, items, ready.train))
     assert items.labels is not None
     labels = torch.from_numpy(items.labels)
 

@@ -17,7 +17,10 @@ LOSSES = ("info_nce", "nt_xent", "symmetric_info_nce", "sigmoid", "nce", "pair_m
 
 @dataclass(frozen=True)
 class Method:
-    """A row of the table: three answers, the paper, and the paper's settings where they differ from a recipe's."""
+    """A row of the table: three answers, the paper, and its settings of views, head and loss.
+
+    How long to train, and by which optimizer, is the recipe's: the papers' are for a million images.
+    """
 
     paper: str
     pairs: str

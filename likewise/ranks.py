@@ -6,9 +6,39 @@ and the gradients of ranks are averaged; so what other ranks' losses say of this
 come home summed.
 """
 
+import os
+from typing import NamedTuple
+
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+
+class Launched(NamedTuple):
+    """What a launcher says of this process, before ranks have met."""
+
+    rank: int
+    world: int
+    on_this_machine: int
+
+
+def launched() -> Launched | None:
+    """Where torchrun or SLURM's srun started this process; None where nobody did."""
+    here = os.environ
+    if "RANK" in here and "WORLD_SIZE" in here:
+        world = int(here["WORLD_SIZE"])
+        return Launched(int(here["RANK"]), world, int(here.get("LOCAL_WORLD_SIZE", world)))
+    # In a shell inside an allocation SLURM's variables are there too, but nobody started ranks.
+    if "SLURM_PROCID" in here and "SLURM_NTASKS" in here and here.get("SLURM_JOB_NAME") not in ("bash", "interactive"):
+        world = int(here["SLURM_NTASKS"])
+        return Launched(int(here["SLURM_PROCID"]), world, world // int(here.get("SLURM_NNODES", 1)))
+    return None
+
+
+def is_first() -> bool:
+    """Whether this process is, or will be, rank 0; Fabric's own launcher tells its children by LOCAL_RANK."""
+    found = launched()
+    return (found.rank if found else int(os.environ.get("LOCAL_RANK", 0))) == 0
 
 
 def count() -> int:

@@ -17,7 +17,8 @@ def consistency(dictionary: KeyQueue | MemoryBank, encode: Callable[[int], Tenso
     """Mean cosine between stored keys and the same views encoded today; 1 where nothing has changed.
 
     `encode(step)` gives today's keys (n, d) of the whole batch that update `step` wrote. Of all updates
-    whose keys are left, `batches` are taken, evenly from the oldest to the newest. NaN before the first.
+    whose keys are left, `batches` are taken, evenly from the oldest to the newest. NaN before the first. A
+    bank's slot mixes several views of its item, so it stays below 1 even where the encoder stands still.
     """
     steps = dictionary.steps()
     if not steps:

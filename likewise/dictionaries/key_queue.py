@@ -77,7 +77,7 @@ class KeyQueue(nn.Module):
 
     def meters(self) -> dict[str, float]:
         """Size, filled share, and the age of keys in steps, of the next look-up."""
-        ages = (self.updates - self.born[: self.filled]).double()
+        ages = (self.updates - self.born[: self.filled]).cpu().double()
         age, oldest = (ages.mean().item(), ages.max().item()) if self.filled else (0.0, 0.0)
         return {"size": float(self.size), "fill": self.filled / self.size, "age": age, "oldest": oldest}
 

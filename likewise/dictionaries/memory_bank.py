@@ -92,7 +92,7 @@ class MemoryBank(nn.Module):
         """Slots, the share that was ever written, and the age of those in steps, of the next look-up."""
         written = self.born >= 0
         filled = int(written.sum())
-        ages = (self.updates - self.born[written]).double()
+        ages = (self.updates - self.born[written]).cpu().double()
         age, oldest = (ages.mean().item(), ages.max().item()) if filled else (0.0, 0.0)
         return {"size": float(self.items), "fill": filled / self.items, "age": age, "oldest": oldest}
 

@@ -27,7 +27,7 @@ class Signs:
     similarity: str
     temperature: float | None
     learnable: bool
-    candidates: float
+    candidates: float | None  # None: the loss says nothing of chance, as under a policy
     dim: int
     length: float  # mean length of the queries as they leave the head
     largest: float  # largest similarity between a query and a key, before the temperature
@@ -79,7 +79,7 @@ def diagnose(signs: Signs) -> dict[str, str]:
             f"the queue is still filling ({signs.queue_fill:.0%}): more negatives make a harder look-up, "
             "so a rising loss is normal here"
         )
-    elif late and signs.loss_kind in SOFTMAX and signs.temperature is not None:
+    elif late and signs.candidates is not None and signs.temperature is not None:
         level = chance(signs.candidates)
         if signs.loss > level - 0.02:
             random = at_random(signs.candidates, signs.dim, signs.temperature)

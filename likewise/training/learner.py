@@ -7,7 +7,7 @@ import copy
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -105,8 +105,10 @@ class Learner:
         if self.copy is not None:
             keys = self.recipe.keys
             self.copy.follow(schedule.momentum_at(step, total, keys.momentum, keys.schedule))
+        # What was found is the dictionary's own memory, about to be overwritten; its ids are still counted.
+        seen = replace(look_up, found=found._replace(negative_ids=found.negative_ids.clone()))
         self.dictionary.update(key.detach(), ids)
-        return Taken(loss.detach(), look_up)
+        return Taken(loss.detach(), seen)
 
     def encode(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """Queries (n, d), keys (n, d) and ids of a batch; both views, where both are queries, as neighbours."""
@@ -183,7 +185,9 @@ class Learner:
                 views = torch.cat([views, self.views(batch, "second")])
             with self.fabric.autocast():
                 embeddings = tower(views)
-            embeddings.float().square().sum().backward()
+            energy = embeddings.float().square().sum()
+            energy.backward()
+            energy.item()  # wait for the device
             seconds.append(time.monotonic() - began)
         return seconds[-1]
 

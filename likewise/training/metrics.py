@@ -15,12 +15,12 @@ class Metrics:
         self.path = folder / "metrics.jsonl"
         self.rows = [row for row in read(self.path) if row["step"] <= step]
         write_whole(self.path, "".join(line(row) for row in self.rows))
-        self._file = self.path.open("a")
+        self._file = self.path.open("a", encoding="utf-8")
         self._board: Any = None
         if find_spec("tensorboard"):
             from torch.utils.tensorboard import SummaryWriter
 
-            self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1 if step else None)
+            self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
 
     def write(self, row: Mapping[str, Any]) -> None:
         self.rows.append(dict(row))
@@ -41,7 +41,7 @@ def write_whole(path: Path, text: str) -> None:
     """Write a file that is the old one or the new one, whenever the process is killed or the disk is full."""
     temporary = path.with_name(f"{path.name}.tmp")
     try:
-        temporary.write_text(text)
+        temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)

@@ -1,6 +1,5 @@
 """From what was asked to a whole recipe: what was left open is chosen for the data, and said with the reason."""
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from likewise import data, methods
+from likewise import data, methods, ranks
 from likewise.data import Items
 from likewise.randomness import generator
 from likewise.training import schedule
@@ -40,14 +39,18 @@ def make_plan(source: Any, method: str | None, asked: Mapping[str, Any], *, prog
     method = method or asked.get("method") or None
     if method is not None:
         check_choice("method", method, methods.METHODS)
-    size = Recipe().with_values({"data.size": asked.get("data.size", 0)}).data.size
-    items = data.open(source, size=stored_size(size) or None, cache=asked.get("data.cache") or None, progress=progress)
+    given = Recipe().with_values(
+        {key: asked[key] for key in ("data.size", "data.stored", "data.cache") if key in asked}
+    )
+    # What a run was opened at stands in its recipe: an empty 0 there is an answer, not a question.
+    stored = given.data.stored if "data.stored" in asked else stored_size(given.data.size)
+    items = data.open(source, size=stored or None, cache=given.data.cache or None, progress=progress)
     chosen = []
     if method is None:
         method, why = choose_method(items)
         chosen.append(f"method {method}: {why}")
     recipe = methods.defaults(method).with_values(asked).with_values({"method": method})
-    recipe = recipe.with_values({"data.source": recipe.data.source or items.name})
+    recipe = recipe.with_values({"data.source": recipe.data.source or items.name, "data.stored": stored})
     train, test = split(items, recipe)
 
     def choose(key: str, value: Any, why: str) -> None:
@@ -62,6 +65,10 @@ def make_plan(source: Any, method: str | None, asked: Mapping[str, Any], *, prog
         choose("pairs.kind", "views", "there are no labels or groups, so two views of an item are a pair")
     if recipe.loss.kind == "sup_con" and items.labels is None:
         raise RecipeError(f"loss sup_con needs labels (class folders, or y in an .npz), got none in {items.name}")
+    if recipe.loss.kind == "sup_con" and recipe.pairs.kind == "groups" and items.groups is not None:
+        raise RecipeError(
+            f"loss sup_con needs partners of one label, so pairs must be views, got groups in {items.name}"
+        )
     if items.kind == "vector":
         choose("encoder.name", "mlp", "the items are vectors")
         choose("pairs.preset", "vector", "the items are vectors")
@@ -97,14 +104,14 @@ def check(recipe: Recipe, items: Items, train: int) -> None:
     methods.check(recipe)
     if recipe.training.devices < 1:
         raise RecipeError(f"training.devices must be at least 1, got {recipe.training.devices}")
-    options, ranks = recipe.training, world_size(recipe)
+    options, world = recipe.training, world_size(recipe)
     if options.batch_size > train:
         raise RecipeError(
             f"training.batch_size must be at most the {train:,} items to train on, got {options.batch_size:,}"
         )
-    if options.batch_size < 2 or options.batch_size % ranks:
+    if options.batch_size < 2 or options.batch_size % world:
         raise RecipeError(
-            f"training.batch_size must be 2 or more and divide by {ranks} ranks, got {options.batch_size}"
+            f"training.batch_size must be 2 or more and divide by {world} ranks, got {options.batch_size}"
         )
     for name in ("training.epochs", "training.log_every", "training.checkpoint_every", "training.evaluate_every"):
         if recipe.value(name) < 1:
@@ -146,7 +153,8 @@ def split(items: Items, recipe: Recipe) -> tuple[NDArray[np.int64], NDArray[np.i
 
 def world_size(recipe: Recipe) -> int:
     """How many ranks there will be: those that a launcher started, or the devices asked for."""
-    return int(os.environ.get("WORLD_SIZE", 0)) or recipe.training.devices
+    found = ranks.launched()
+    return found.world if found else recipe.training.devices
 
 
 def lines(plan: Plan, steps: int, parameters: int, seconds: float, device: str) -> list[str]:

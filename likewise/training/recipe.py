@@ -22,6 +22,7 @@ class RecipeError(ValueError):
 class Data:
     source: str = ""
     size: int = 0  # pixels a side that the encoder sees; 0: chosen for the data
+    stored: int = 0  # pixels a side that images are kept at; 0: as found (a folder's at 64 at most), or for the size
     test: float = 0.1  # share held out for evaluation, where the data has no test part of its own
     workers: int = 2  # threads that read batches ahead
     cache: str = ""  # folder for decoded images; empty: the user's cache folder
@@ -142,7 +143,7 @@ def known_keys() -> list[str]:
 def read_toml(path: str | Path) -> dict[str, Any]:
     """The values that a recipe file names, by dotted key."""
     try:
-        text = Path(path).read_text()
+        text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
         raise RecipeError(f"recipe not readable: {path} ({error.strerror})") from None
     except UnicodeDecodeError:

@@ -45,29 +45,28 @@ class Encoder(nn.Module):
     The head and the pre-processing are no part of that state: weights load wherever the backbone does.
     """
 
-    def __init__(self, backbone: nn.Module, head: nn.Module, augmentation: augment.Augmentation, size: int) -> None:
+    def __init__(
+        self, backbone: nn.Module, head: nn.Module, augmentation: augment.Augmentation, stored: int = 0
+    ) -> None:
         super().__init__()
         self.backbone = backbone
-        self.augmentation, self.size = augmentation, size
+        self.augmentation, self.stored = augmentation, stored
         self._head = [head]  # in a list, so that it does not count as part of this module
+        self.register_state_dict_post_hook(_without_prefix)  # type: ignore[no-untyped-call]
+        self.register_load_state_dict_pre_hook(_with_prefix)  # type: ignore[no-untyped-call]
 
     def forward(self, views: Tensor) -> Tensor:
         """Prepared views (n, c, h, w) or (n, f) to features (n, d)."""
         return self.backbone(views)  # type: ignore[no-any-return]
 
-    def state_dict(self, *arguments: Any, **options: Any) -> dict[str, Any]:  # type: ignore[override]
-        return self.backbone.state_dict(*arguments, **options)
-
-    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
-        return self.backbone.load_state_dict(state_dict, strict, assign)
-
     def embed(self, source: Any, *, layer: str = "backbone", progress: bool = True) -> Embeddings:
         """Vectors of every item of a source, by the backbone, or by its head (`layer="head"`)."""
         if layer not in ("backbone", "head"):
             raise ValueError(f"layer must be backbone or head, got {layer!r}")
-        size = stored_size(self.size) if isinstance(self.augmentation, augment.PlainViews) else None
-        items = data.open(source, size=size, progress=progress)
-        network = self.backbone if layer == "backbone" else nn.Sequential(self.backbone, self._head[0])
+        items = data.open(source, size=self.stored or None, progress=progress)
+        weights = next(self.backbone.parameters())
+        head = self._head[0].to(weights.device, weights.dtype)
+        network = self.backbone if layer == "backbone" else nn.Sequential(self.backbone, head)
         ids = np.arange(len(items))
         return Embeddings(features(network, self.augmentation, items, ids).numpy(), ids, items.labels, items.paths)
 
@@ -75,15 +74,30 @@ class Encoder(nn.Module):
 @torch.no_grad()
 def features(network: nn.Module, augmentation: augment.Augmentation, items: Items, ids: NDArray[np.int64]) -> Tensor:
     """Embeddings (n, d) float32 of some items, in evaluation mode, on the host."""
-    training = network.training
+    modes = [(module, module.training) for module in network.modules()]
     network.eval()
     parameter = next(network.parameters())
     found = []
-    for part in np.array_split(ids, max(1, -(-len(ids) // EMBED_BATCH))):
-        rows = torch.from_numpy(items[part]).to(parameter.device)
-        found.append(network(augmentation.plain(rows).to(parameter.dtype)).float().cpu())
-    network.train(training)
+    try:
+        for part in np.array_split(ids, max(1, -(-len(ids) // EMBED_BATCH))):
+            rows = torch.from_numpy(items[part]).to(parameter.device)
+            found.append(network(augmentation.plain(rows).to(parameter.dtype)).float().cpu())
+    finally:
+        for module, training in modes:  # a part that someone froze stays frozen
+            module.training = training
     return torch.cat(found)
+
+
+def _without_prefix(module: nn.Module, state: dict[str, Any], prefix: str, metadata: dict[str, Any]) -> None:
+    """The backbone's own names, also where the encoder is part of something larger."""
+    inner = f"{prefix}backbone."
+    for name in [name for name in state if name.startswith(inner)]:
+        state[prefix + name.removeprefix(inner)] = state.pop(name)
+
+
+def _with_prefix(module: nn.Module, state: dict[str, Any], prefix: str, *rest: Any) -> None:
+    for name in [name for name in state if name.startswith(prefix)]:
+        state[f"{prefix}backbone.{name.removeprefix(prefix)}"] = state.pop(name)
 
 
 @dataclass(frozen=True)
@@ -108,7 +122,7 @@ class Run:
 def save_weights(folder: Path, backbone: nn.Module, head: nn.Module, preprocessing: Mapping[str, Any]) -> None:
     """Write the backbone, with its pre-processing beside it, and the head."""
     for name, module in (("encoder", backbone), ("head", head)):
-        state = {key: value.detach().cpu().contiguous() for key, value in module.state_dict().items()}
+        state = {key: value.detach().cpu().contiguous().clone() for key, value in module.state_dict().items()}
         path = folder / f"{name}.safetensors"
         temporary = path.with_suffix(".tmp")
         try:
@@ -137,10 +151,13 @@ def load(folder: str | Path) -> Encoder:
         raise RunError(f"the weights of {folder} cannot be read: {error}") from None
     backbone = build_backbone(recipe, about["kind"], about["channels"], about["size"])
     head = encoders.build_head(recipe.encoder.head, backbone.dim, recipe.encoder.dim)  # type: ignore[arg-type]
-    backbone.load_state_dict(weights)
-    head.load_state_dict(head_weights)
+    try:
+        backbone.load_state_dict(weights)
+        head.load_state_dict(head_weights)
+    except RuntimeError:
+        raise RunError(f"the weights of {folder} are not those of its recipe.toml: one of them was changed") from None
     augmentation = build_augmentation(recipe, about)
-    return Encoder(backbone, head.eval(), augmentation, about["size"]).eval()
+    return Encoder(backbone, head.eval(), augmentation, about["stored"]).eval()
 
 
 def stored_size(size: int) -> int:
@@ -159,6 +176,7 @@ def build_backbone(recipe: Recipe, kind: str, channels: int, size: int) -> nn.Mo
 def preprocessing(recipe: Recipe, items: Items, train: NDArray[np.int64]) -> dict[str, Any]:
     """What has to be known to prepare items as in training."""
     about: dict[str, Any] = {"kind": items.kind, "channels": items.array.shape[1], "size": recipe.data.size}
+    about["stored"] = recipe.data.stored
     if items.kind == "vector":
         fitted = augment.VectorViews.fitted(torch.from_numpy(items[train]))
         return about | {"channels": 1, "mean": list(fitted.mean), "std": list(fitted.std)}

@@ -43,7 +43,7 @@ class LookUp:
     def negatives_a_query(self) -> float:
         """How many negatives a query has on average, those left out that share an id with it."""
         mask = Mask(self.ids, self.found.negative_ids)
-        return float(mask.count(len(self.query), len(self.found.negatives), like=self.query).double().mean())
+        return float(mask.count(len(self.query), len(self.found.negatives), like=self.query).cpu().double().mean())
 
 
 def build_loss(recipe: Loss, items: int) -> nn.Module:

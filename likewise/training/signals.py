@@ -21,6 +21,7 @@ def end_on_signal() -> Iterator[threading.Event]:
 
     def tell(number: int, frame: FrameType | None) -> None:
         told.set()
+        signal.signal(number, before[signal.Signals(number)])  # who asks twice does not want to wait for the step
 
     before = {number: signal.signal(number, tell) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

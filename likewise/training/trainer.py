@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from lightning_fabric import Fabric
 from lightning_fabric.strategies.ddp import DDPStrategy
+from lightning_fabric.utilities.exceptions import MisconfigurationException
 from torch import Tensor
 
 from likewise import ranks
@@ -70,7 +71,7 @@ def train(
     `settings` change any value of the recipe (`{"dictionary.size": 4096}`). With `resume`, a run that was
     cut off goes on from its last checkpoint, as if nothing had happened.
     """
-    asked: dict[str, Any] = read_toml(recipe) if recipe is not None else {}
+    written: dict[str, Any] = read_toml(recipe) if recipe is not None else {}
     named = {
         "pairs.kind": pairs,
         "keys.by": keys,
@@ -87,17 +88,26 @@ def train(
         "training.devices": devices,
         "training.precision": precision,
     }
-    asked |= {key: value for key, value in named.items() if value is not None}
-    asked |= parse_settings(settings) if isinstance(settings, list) else dict(settings or {})
+    given = {key: value for key, value in named.items() if value is not None}
+    given |= parse_settings(settings) if isinstance(settings, list) else dict(settings or {})
+    if epochs is not None and steps is not None:
+        raise RecipeError(f"give epochs or steps, not both, got {epochs} epochs and {steps} steps")
+    if method is not None and written.get("method", method) != method:
+        raise RecipeError(f"the recipe {recipe} is of method {written['method']}, got method {method}")
+    if epochs is not None:
+        written.pop("training.steps", None)  # what is said here counts, not what the file says
+    if "data.size" in given:
+        written.pop("data.stored", None)
+    asked = written | given
     Recipe().with_values(asked)  # refuses unknown keys before anything is opened
     if isinstance(source, str | os.PathLike):
         asked["data.source"] = os.fspath(source)
     method = method if method is not None else asked.pop("method", None)
-    observer: Observer = Screen() if progress and _rank() == 0 else Silent()
+    observer: Observer = Screen() if progress and ranks.is_first() else Silent()
     folder = _folder(source, method, out, resume)
     if resume and (folder / "recipe.toml").exists():
         method, asked = _resumed(folder, method, asked)
-    ready = plan.make_plan(source, method, asked, progress=progress and _rank() == 0)
+    ready = plan.make_plan(source, method, asked, progress=progress and ranks.is_first())
     return Trainer(ready, folder, observer).run(resume)
 
 
@@ -141,6 +151,10 @@ class Trainer:
         try:
             with end_on_signal() as told:
                 self._loop(first, metrics, told)
+        except torch.OutOfMemoryError:
+            raise RunError(
+                f"the device ran out of memory; lower training.batch_size, {self.recipe.training.batch_size} now"
+            ) from None
         finally:
             self.observer.stop()
             if metrics is not None:
@@ -164,10 +178,11 @@ class Trainer:
             bad = ~taken.loss.isfinite() & (self.first_bad < 0)
             self.first_bad = torch.where(bad, batch.step, self.first_bad)
             last = done == self.total
-            logs = done % options.log_every == 0 or last
+            evaluates = done % options.evaluate_every == 0 or last
+            logs = done % options.log_every == 0 or evaluates
             if logs:
                 row, notes = self._look(taken, done)
-                if done % options.evaluate_every == 0 or last:
+                if evaluates:
                     row |= self._evaluate()
                 now = time.monotonic()
                 row["items_per_second"] = (done - seen) * options.batch_size / (now - since)
@@ -194,11 +209,11 @@ class Trainer:
         if ranks.count() > 1:  # the loss is that of all ranks' queries, so are their candidates
             candidates = float(ranks.mean(taken.loss.new_tensor(candidates)))
         row: dict[str, Any] = {"step": done, "epoch": done / self.batches.per_epoch, "loss": value}
-        if recipe.loss.kind in SOFTMAX:
+        knows_chance = recipe.loss.kind in SOFTMAX and not recipe.loss.policy
+        if knows_chance:
+            exact = recipe.dictionary.kind == "batch" and look_up.distinct
             row |= {"candidates": candidates, "chance": chance(candidates)}
-            if not recipe.loss.policy:
-                exact = recipe.dictionary.kind == "batch" and look_up.distinct
-                row["bound" if exact else "estimate"] = row["chance"] - value
+            row["bound" if exact else "estimate"] = row["chance"] - value
         temperature = getattr(self.learner.loss, "temperature", None)
         if temperature is not None:
             row["temperature"] = float(temperature.detach() if isinstance(temperature, Tensor) else temperature)
@@ -217,7 +232,7 @@ class Trainer:
             similarity=recipe.loss.similarity,
             temperature=row.get("temperature"),
             learnable=recipe.loss.learnable,
-            candidates=candidates,
+            candidates=candidates if knows_chance else None,
             dim=self.learner.tower.head.dim,
             length=length,
             largest=largest,
@@ -300,27 +315,25 @@ class Trainer:
 
 def build_fabric(recipe: Recipe) -> Fabric:
     """Devices, ranks and precision; under torchrun or SLURM those that were launched."""
-    launched, local = int(os.environ.get("WORLD_SIZE", 0)), int(os.environ.get("LOCAL_WORLD_SIZE", 0))
-    devices = local or recipe.training.devices
-    nodes = launched // local if launched and local else 1
+    found = ranks.launched()
+    devices = found.on_this_machine if found else recipe.training.devices
+    nodes = found.world // devices if found else 1
     ddp = DDPStrategy(process_group_backend=None if torch.cuda.is_available() else "gloo")
-    return Fabric(
-        accelerator="auto",
-        devices=devices,
-        num_nodes=nodes,
-        strategy=ddp if devices * nodes > 1 else "auto",
-        precision=recipe.training.precision,  # type: ignore[arg-type]
-    )
+    try:
+        return Fabric(
+            accelerator="auto",
+            devices=devices,
+            num_nodes=nodes,
+            strategy=ddp if devices * nodes > 1 else "auto",
+            precision=recipe.training.precision,  # type: ignore[arg-type]
+        )
+    except (MisconfigurationException, RuntimeError) as error:
+        raise RecipeError(f"{devices} devices on {nodes} machines cannot be used: {error}") from None
 
 
 def spread(ids: np.ndarray, most: int) -> np.ndarray:
     """At most so many ids, evenly from first to last."""
     return ids if len(ids) <= most else ids[np.linspace(0, len(ids) - 1, most).astype(np.int64)]
-
-
-def _rank() -> int:
-    """This process's rank before ranks have met."""
-    return int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")))
 
 
 def _folder(source: Any, method: str | None, out: str | Path | None, resume: bool) -> Path:
@@ -329,7 +342,7 @@ def _folder(source: Any, method: str | None, out: str | Path | None, resume: boo
     folder = Path(out) if out is not None else Path("runs") / "-".join(filter(None, [name or "run", method]))
     if folder.exists() and not folder.is_dir():
         raise RunError(f"--out must be a folder, got the file {folder}")
-    if not folder.exists() or not any(folder.iterdir()) or _rank() != 0:
+    if not folder.exists() or not any(folder.iterdir()) or not ranks.is_first():
         return folder
     if not (folder / "recipe.toml").exists():
         raise RunError(f"--out must be a new folder or a run, got {folder}, which holds other files")

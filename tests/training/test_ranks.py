@@ -254,3 +254,23 @@ def test_a_loss_that_is_no_number_on_one_rank_ends_both(tmp_path):
     assert f"likewise: the loss was not finite at step {found['step']}; " in process.stderr
     assert 17 in found["ids"]
     assert "Traceback" not in process.stderr
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({}, None),
+        ({"RANK": "3", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4"}, (3, 8, 4)),
+        ({"SLURM_PROCID": "5", "SLURM_NTASKS": "8", "SLURM_NNODES": "2", "SLURM_JOB_NAME": "train"}, (5, 8, 4)),
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "8", "SLURM_JOB_NAME": "bash"}, None),
+        ({"LOCAL_RANK": "1", "WORLD_SIZE": "2"}, None),
+    ],
+    ids=["alone", "torchrun", "srun", "a shell in an allocation", "a child of Fabric's"],
+)
+def test_launchers_are_told_apart(monkeypatch, variables, expected):
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "LOCAL_RANK", "SLURM_PROCID", "SLURM_NTASKS"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert ranks.launched() == expected
+    assert ranks.is_first() == ((expected[0] if expected else int(variables.get("LOCAL_RANK", 0))) == 0)
