@@ -85,6 +85,8 @@ def make_plan(source: Any, method: str | None, asked: Mapping[str, Any], *, prog
     if len(train) < BATCH_SIZE:
         fits = 1 << max(1, (len(train) // 2).bit_length() - 1)
         choose("training.batch_size", fits, f"there are {len(train):,} items to train on")
+    if recipe.loss.kind == "triplet":
+        choose("loss.margin", 0.2, "the paper's, for triplets of unit rows")
     splits = max(1, recipe.training.batch_size // SMALLEST_SPLIT)
     if splits < recipe.encoder.bn_splits:
         choose("encoder.bn_splits", splits, f"batch statistics need {SMALLEST_SPLIT} items or more")
