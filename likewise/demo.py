@@ -22,7 +22,7 @@ SETTINGS: dict[str, Any] = {
     "encoder.head": "mlp_bn",
     "optimizer.lr": 0.003,
     "training.batch_size": 128,
-    "training.steps": 750,
+    "training.steps": 900,
 }
 
 

@@ -59,8 +59,7 @@ def test_a_loss_at_chance_late_in_the_run_is_said():
         {"loss": 8.25},  # below chance
         {"loss": 9.0, "step": 199, "total": 1000},  # before a fifth of the run
         {"loss": 9.0, "step": 99, "total": 100},  # before step 100, however short the run
-        {"loss": 9.0, "loss_kind": "nce"},  # its chance is not log N
-        {"loss": 9.0, "loss_kind": "sup_con"},
+        {"loss": 9.0, "candidates": None},  # a loss, or a policy, whose chance is not log N
     ],
 )
 def test_chance_is_not_said_otherwise(signs):

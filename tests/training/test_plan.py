@@ -250,6 +250,7 @@ def test_an_unknown_method_is_refused_before_the_data_is_opened(monkeypatch):
 
 
 def test_ranks_that_a_launcher_started_count(monkeypatch):
+    monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "3")
     sentence = "training.batch_size must be 2 or more and divide by 3 ranks, got 16"
     assert refused(vectors(), "simclr", training__batch_size=16) == sentence

@@ -182,12 +182,6 @@ def test_settings_come_before_options_and_options_before_the_file(tmp_path):
     assert words.recipe == found, "settings may be words"
 
 
-def test_an_option_replaces_the_method_of_the_file(tmp_path):
-    file = tmp_path / "mine.toml"
-    file.write_text('method = "simclr"\n')
-    assert trained(tmp_path / "run", recipe=file, method="e2e").recipe.method == "e2e"
-
-
 def test_the_recipe_of_a_run_makes_the_same_run_again(tmp_path):
     first = trained(tmp_path / "one", method="moco", batch_size=16, seed=3)
     again = likewise.train(vectors(), recipe=first.folder / "recipe.toml", out=tmp_path / "two", progress=False)
