@@ -20,7 +20,7 @@ from likewise import data
 from likewise.evaluation.knn import KNN, knn
 from likewise.pairs import augment
 from likewise.training import plan
-from likewise.training.progress import Silent
+from likewise.training.progress import Observer
 from likewise.training.run import features
 from likewise.training.trainer import Trainer
 
@@ -40,7 +40,7 @@ def run_ours(method: str, source: str, seconds: float) -> tuple[int, float, torc
     """Steps, seconds and the encoder of a run whose steps were counted out to last so long."""
     with tempfile.TemporaryDirectory() as folder:
         asked = {"encoder.name": "resnet_tiny"}
-        trial = Trainer(plan.make_plan(source, method, asked, progress=False), Path(folder) / "trial", Silent())
+        trial = Trainer(plan.make_plan(source, method, asked, progress=False), Path(folder) / "trial", Observer())
         batches = trial.batches.ahead(0, TRIAL_STEPS)
         trial.learner.step(next(batches), TRIAL_STEPS)
         began = time.perf_counter()

@@ -19,7 +19,7 @@ import torch
 from benchmarks.measure import MIB, describe_machine, table, write_section
 from likewise.training import plan
 from likewise.training.learner import Learner
-from likewise.training.progress import Silent
+from likewise.training.progress import Observer
 from likewise.training.trainer import Trainer
 
 SIZE, BATCH, ITEMS, STEPS, ROUNDS = 32, 256, 8192, 6, 5
@@ -35,7 +35,7 @@ def images() -> np.ndarray:
 def trainer(method: str, folder: str) -> Trainer:
     """likewise's own trainer with its defaults for the method."""
     settings = {"training.batch_size": BATCH, "encoder.name": "resnet_tiny", "data.size": SIZE}
-    return Trainer(plan.make_plan(images(), method, settings, progress=False), Path(folder), Silent())
+    return Trainer(plan.make_plan(images(), method, settings, progress=False), Path(folder), Observer())
 
 
 def ours(learner: Learner) -> Iterator[object]:
@@ -136,7 +136,7 @@ def memory() -> None:
             "training.evaluate_every": 100,
             "training.checkpoint_every": 100,
         }
-        run = Trainer(plan.make_plan("digits", "moco", settings, progress=False), Path(folder) / "run", Silent())
+        run = Trainer(plan.make_plan("digits", "moco", settings, progress=False), Path(folder) / "run", Observer())
         take = run.learner.step
 
         def step(batch, total):  # type: ignore[no-untyped-def]

@@ -117,14 +117,14 @@ def estimate_log_partition(
     In logarithms throughout: e^s reaches e^200 at temperature 0.005. Shapes as for `nce`; the
     result has none, and is NaN where no negative is left.
     """
-    log_sum, pairs = _log_sum_of_pairs(query, negatives, items, temperature, query_ids, key_ids)
+    check_items(items)
+    log_sum, pairs = _log_sum_of_pairs(query, negatives, temperature, query_ids, key_ids)
     return math.log(items) + log_sum - pairs.log()
 
 
 def _log_sum_of_pairs(
     query: Tensor,
     negatives: Tensor,
-    items: int,
     temperature: float | Tensor,
     query_ids: Tensor | None,
     key_ids: Tensor | None,
@@ -133,7 +133,6 @@ def _log_sum_of_pairs(
     check_rows(query=query)
     check_negatives(negatives, query, per_query=False)
     check_id_pair(query_ids, key_ids, (len(query),), (len(negatives),))
-    check_items(items)
     check_temperature(temperature)
     check_one_device(query=query, negatives=negatives, query_ids=query_ids, key_ids=key_ids)
     dtype = working_dtype(query, negatives)
@@ -216,7 +215,7 @@ class NCE(Tempered):
         key_ids: Tensor | None,
     ) -> Tensor:
         """`estimate_log_partition` of all ranks' queries together."""
-        log_sum, pairs = _log_sum_of_pairs(query, negatives, self.items, temperature, query_ids, key_ids)
+        log_sum, pairs = _log_sum_of_pairs(query, negatives, temperature, query_ids, key_ids)
         log_sum, pairs = ranks.gather(log_sum[None]).logsumexp(dim=0), ranks.gather(pairs[None]).sum()
         return math.log(self.items) + log_sum - pairs.log()
 

@@ -4,7 +4,6 @@ Everything that learns or is kept between steps is here; nothing here knows of f
 """
 
 import copy
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -95,7 +94,7 @@ class Learner:
         query, key, ids = self.encode(batch)
         found = self.dictionary.lookup(key, ids, generator(self.recipe.seed, "noise", step))
         labels = None if self.labels is None else self.labels[batch.items].to(key.device)
-        look_up = LookUp(query, found, ids, labels, self.both, distinct=self.batches.pairs.columns == 1)
+        look_up = LookUp(query, found, ids, labels, distinct=self.batches.pairs.columns == 1)
         loss = SCORES[self.recipe.loss.kind](self.loss, look_up)
         self.optimizer.zero_grad()
         self.fabric.backward(loss)
@@ -171,25 +170,21 @@ class Learner:
         with torch.no_grad(), self.unchanged_buffers():
             return consistency(self.dictionary, lambda step: ranks.gather(self.encode(self.batches.at(step))[1]))
 
-    def seconds_a_step(self, batch: Batch) -> float:
-        """What a step will take, measured on a copy of the tower, so that nothing moves."""
+    def rehearse(self, batch: Batch) -> None:
+        """The passes of one step over a copy of the tower, so that nothing moves; done when the device is."""
         tower = copy.deepcopy(self.tower)
-        seconds = []
-        for _ in range(2):  # the first is a warm-up
-            began = time.monotonic()
-            views = self.views(batch, "first")
-            if self.recipe.keys.by == "momentum":
-                with torch.no_grad():
-                    tower(self.views(batch, "second"))
-            elif self.recipe.keys.by == "encoder":
-                views = torch.cat([views, self.views(batch, "second")])
-            with self.fabric.autocast():
-                embeddings = tower(views)
-            energy = embeddings.float().square().sum()
-            energy.backward()
-            energy.item()  # wait for the device
-            seconds.append(time.monotonic() - began)
-        return seconds[-1]
+        views = self.views(batch, "first")
+        with self.fabric.autocast():
+            if self.recipe.keys.by != "bank":
+                second = self.views(batch, "second")
+                both = torch.cat([views, second])
+                views = both if self.both or self.copy is None else views
+                if self.copy is not None:
+                    with torch.no_grad():
+                        tower(both if self.both else second)
+            energy = tower(views).float().square().sum()
+        energy.backward()
+        energy.item()
 
     @contextmanager
     def unchanged_buffers(self) -> Iterator[None]:
@@ -210,6 +205,7 @@ class Learner:
             "loss": self.loss.state_dict(),
             "dictionary": self.dictionary.state_dict(),
             "optimizer": self.optimizer.state_dict(),
+            "precision": self.fabric.strategy.precision.state_dict(),  # a gradient scaler's, under 16-mixed
         }
         return state if self.copy is None else state | {"copy": self.copy.state_dict()}
 
@@ -218,6 +214,7 @@ class Learner:
         self.loss.load_state_dict(state["loss"])
         self.dictionary.load_state_dict(state["dictionary"])
         self.optimizer.load_state_dict(state["optimizer"])
+        self.fabric.strategy.precision.load_state_dict(state["precision"])
         if self.copy is not None:
             self.copy.load_state_dict(state["copy"])
 

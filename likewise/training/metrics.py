@@ -50,7 +50,7 @@ def write_whole(path: Path, text: str) -> None:
 def read(path: Path) -> list[dict[str, Any]]:
     """The rows of a metrics file; a last line that was torn is left out."""
     rows = []
-    for text in path.read_text(errors="replace").splitlines() if path.exists() else []:
+    for text in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []:
         try:
             rows.append(json.loads(text))
         except json.JSONDecodeError:

@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -12,8 +12,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 SECONDS_BETWEEN_LINES = 15.0
 
 
-class Observer(Protocol):
-    """What a run tells as it goes."""
+class Observer:
+    """What a run tells as it goes; this one tells nobody."""
 
     def plan(self, lines: list[str]) -> None: ...
     def start(self, step: int, total: int) -> None: ...
@@ -22,17 +22,7 @@ class Observer(Protocol):
     def stop(self) -> None: ...
 
 
-class Silent:
-    """Tells nobody."""
-
-    def plan(self, lines: list[str]) -> None: ...
-    def start(self, step: int, total: int) -> None: ...
-    def row(self, row: Mapping[str, Any]) -> None: ...
-    def say(self, sentence: str) -> None: ...
-    def stop(self) -> None: ...
-
-
-class Screen:
+class Screen(Observer):
     """Tells people, on standard error."""
 
     def __init__(self) -> None:

@@ -24,14 +24,13 @@ Score = Callable[..., Tensor]  # a loss module
 class LookUp:
     """One step's queries and what the dictionary found for them.
 
-    Rows come item by item: where both views of an item are queries (`both`), they are neighbours.
+    Rows come item by item: where both views of an item are queries, they are neighbours.
     """
 
     query: Tensor  # (n, d)
     found: Found
     ids: Tensor  # (n,) or (n, g)
     labels: Tensor | None  # (n,)
-    both: bool
     distinct: bool  # no two items of the step share an id
 
     @property

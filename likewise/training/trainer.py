@@ -28,7 +28,7 @@ from likewise.training.health import SOFTMAX, Health, Signs, chance, geometry
 from likewise.training.learner import Learner, Taken
 from likewise.training.metrics import Metrics, write_whole
 from likewise.training.plan import Plan
-from likewise.training.progress import Observer, Screen, Silent
+from likewise.training.progress import Observer, Screen
 from likewise.training.recipe import Recipe, RecipeError, parse_settings, read_toml
 from likewise.training.run import Run, RunError, features, preprocessing, save_weights
 from likewise.training.signals import Interrupted, end_on_signal
@@ -103,7 +103,7 @@ def train(
     if isinstance(source, str | os.PathLike):
         asked["data.source"] = os.fspath(source)
     method = method if method is not None else asked.pop("method", None)
-    observer: Observer = Screen() if progress and ranks.is_first() else Silent()
+    observer = Screen() if progress and ranks.is_first() else Observer()
     folder = _folder(source, method, out, resume)
     if resume and (folder / "recipe.toml").exists():
         method, asked = _resumed(folder, method, asked)
@@ -120,7 +120,7 @@ class Trainer:
         self.fabric = build_fabric(self.recipe)
         self.fabric.launch()
         if not self.fabric.is_global_zero:
-            self.observer = Silent()
+            self.observer = Observer()
         train = torch.from_numpy(ready.train)
         labels = None if ready.items.labels is None else torch.from_numpy(ready.items.labels)[train]
         groups = labels if ready.items.groups is None else torch.from_numpy(ready.items.groups)[train]
@@ -308,7 +308,11 @@ class Trainer:
 
     def _plan_lines(self, first: int) -> list[str]:
         parameters = sum(parameter.numel() for parameter in self.learner.tower.parameters())
-        seconds = self.learner.seconds_a_step(self.batches.at(first)) * (self.total - first)
+        batch = self.batches.at(first)
+        self.learner.rehearse(batch)  # to warm up
+        began = time.monotonic()
+        self.learner.rehearse(batch)
+        seconds = (time.monotonic() - began) * (self.total - first)
         device = str(self.fabric.device) if self.fabric.world_size == 1 else f"{self.fabric.world_size} ranks"
         return plan.lines(self.plan, self.total, parameters, seconds, device)
 

@@ -17,8 +17,8 @@ ITEMS = torch.tensor([3, 0, 7, 5, 1, 9])
 GROUPS = torch.stack([ITEMS, torch.tensor([0, 1, 0, 2, 1, -1])], dim=1)
 
 
-def look_up(query, found, ids, *, labels=None, both=False):
-    return LookUp(query, found, ids, labels, both, distinct=ids.ndim == 1)
+def look_up(query, found, ids, *, labels=None):
+    return LookUp(query, found, ids, labels, distinct=ids.ndim == 1)
 
 
 def in_batch(ids=ITEMS, **more):
@@ -82,7 +82,7 @@ def neighbours(a, b, ids):
     """Both views of an item as queries, as a step hands them over: item by item."""
     query, key = (torch.stack(pair, dim=1).flatten(0, 1) for pair in ((a, b), (b, a)))
     twice = ids.repeat_interleave(2, dim=0)
-    return look_up(query, dictionaries.InBatch().lookup(key, twice), twice, both=True)
+    return look_up(query, dictionaries.InBatch().lookup(key, twice), twice)
 
 
 @pytest.mark.parametrize("ids", [ITEMS, GROUPS], ids=["items", "groups"])
