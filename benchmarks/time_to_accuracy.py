@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 import likewise
-from benchmarks.measure import describe_machine, table, write_section
+from benchmarks.measure import describe_machine, quote_in_readme, table, write_section
 from likewise import data
 from likewise.evaluation.knn import KNN, knn
 from likewise.pairs import augment
@@ -82,15 +82,17 @@ def main(source: str, seconds: float = 300.0) -> None:
             rows.append([method, name, f"{steps:,}", f"{took:.0f} s", f"{accuracy.accuracy:.3f}"])
             print(rows[-1], flush=True)
         rows.append([method, "difference", "", "", f"{100 * (found['likewise'] - found['lightly']):+.1f} points"])
+    found_table = table(["method", "", "steps", "time", "k-NN"], rows)
     text = "\n\n".join(
         [
             describe_machine(["lightly"]),
             f"{seconds:.0f} seconds each on {len(images):,} CIFAR-10 images, resnet_tiny, batch 256. Accuracy: "
             f"{str(accuracy)[6:]} of the backbone's features after the last step.",
-            table(["method", "", "steps", "time", "k-NN"], rows),
+            found_table,
         ]
     )
     write_section("Time to accuracy", text)
+    quote_in_readme("accuracy", found_table)
     print(text)
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks.measure import MIB, describe_machine, table, write_section
+from benchmarks.measure import MIB, describe_machine, quote_in_readme, table, write_section
 from likewise.training import plan
 from likewise.training.learner import Learner
 from likewise.training.progress import Observer
@@ -110,16 +110,18 @@ def main() -> None:
             rows.append([method, name, f"{rate:,.0f}", f"{found['likewise'] / rate:.2f}×"])
         print(table(["method", "", "images/s", "likewise is"], rows[-len(found) :]), flush=True)
         rows.append([method, "best of lightly's two", f"{best:,.0f}", f"{found['likewise'] / best:.2f}×"])
+    found_table = table(["method", "", "images/s", "likewise is"], rows)
     text = "\n\n".join(
         [
             describe_machine(["lightly"]),
             f"resnet_tiny at {SIZE} pixels, batch {BATCH}, each method's own augmentations on both sides; an image "
             "counts once, its two views together. Fixed tensors: forward and backward of encoder and head (and the "
             "key pass) alone, without reading, augmentations, loss, optimizer or dictionary.",
-            table(["method", "", "images/s", "likewise is"], rows),
+            found_table,
         ]
     )
     write_section("Training", text)
+    quote_in_readme("training", found_table)
     print(text)
 
 

@@ -77,8 +77,9 @@ def test_the_readme_has_the_methods_as_they_are():
         assert [cell.strip() for cell in row[1].split("|")] == words
 
 
-def test_the_figures_in_the_readme_are_the_measured_ones():
-    quoted = re.search(r"<!-- losses -->\n(.*?)<!-- /losses -->", README, flags=re.DOTALL)[1].strip()
+@pytest.mark.parametrize("name", ["accuracy", "training", "augmentation", "losses"])
+def test_the_figures_in_the_readme_are_the_measured_ones(name):
+    quoted = re.search(rf"<!-- {name} -->\n(.*?)<!-- /{name} -->", README, flags=re.DOTALL)[1].strip()
     assert quoted
     assert quoted in (ROOT / "benchmarks" / "RESULTS.md").read_text()
 
