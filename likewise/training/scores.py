@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from likewise import losses, ranks
 from likewise.dictionaries import Found
@@ -18,6 +19,7 @@ from likewise.losses.policies import Policy
 from likewise.training.recipe import Loss, RecipeError, check_choice
 
 Score = Callable[..., Tensor]  # a loss module
+PAIRS_AT_ONCE = 2**16
 
 
 @dataclass(frozen=True)
@@ -125,14 +127,28 @@ def triplet(loss: Score, step: LookUp) -> Tensor:
 
 
 def pair_margin(loss: Score, step: LookUp) -> Tensor:
-    """Every pair of the batch; pairs that are the same and others averaged apart, as others are far more."""
+    """Every pair of the batch; pairs that are the same and others averaged apart, as others are far more.
+
+    Row by row against the rows after it, and made anew in backward: pairs are many, and are never held together.
+    """
     rows = torch.cat([ranks.gather(step.query), ranks.gather(step.found.positive)])
     ids = ranks.gather(step.ids).repeat(2, *[1] * (step.ids.ndim - 1))
-    first, second = torch.triu_indices(len(rows), len(rows), offset=1, device=rows.device)
-    same = same_ids(ids, ids)[first, second]
-    values = loss(rows[first], rows[second], same)
-    others = (~same).sum().clamp(min=1)  # there are none in a batch of one group
-    return values[same].mean() + values[~same].sum() / others
+    same = same_ids(ids, ids).triu(diagonal=1)
+    others = (~same).triu(diagonal=1)
+    height = max(1, PAIRS_AT_ONCE // len(rows))
+
+    def block(rows: Tensor, start: int) -> Tensor:
+        """The sums (2,) over pairs of `height` rows with all others: same, and not."""
+        first = rows[start : start + height]
+        one, other = first.repeat_interleave(len(rows), dim=0), rows.repeat(len(first), 1)
+        here, apart = (mask[start : start + height].flatten() for mask in (same, others))
+        values = loss(one, other, here)
+        return torch.stack([values.where(here, 0).sum(), values.where(apart, 0).sum()])
+
+    starts = range(0, len(rows), height)
+    sums = torch.stack([checkpoint(block, rows, start, use_reentrant=False) for start in starts]).sum(dim=0)
+    counts = torch.stack([same.sum(), others.sum()]).clamp(min=1)  # a batch of one group has no others
+    return (sums / counts).sum()
 
 
 def sup_con(loss: Score, step: LookUp) -> Tensor:

@@ -7,6 +7,7 @@ import torch
 
 from likewise import dictionaries, losses, ranks
 from likewise.dictionaries import Found
+from likewise.training import scores
 from likewise.training.recipe import Loss, RecipeError
 from likewise.training.scores import SCORES, LookUp, build_loss, parse_policy, same_ids
 from tests.losses import slow
@@ -140,8 +141,10 @@ def test_nce_tells_a_slot_from_drawn_ones_and_stays_near_the_slot_as_it_was():
     torch.testing.assert_close(value, expected.mean(), rtol=1e-6, atol=0)
 
 
+@pytest.mark.parametrize("at_once", [2**16, 1], ids=["in one block", "row by row"])
 @pytest.mark.parametrize("ids", [ITEMS, GROUPS], ids=["items", "groups"])
-def test_pair_margin_takes_every_pair_of_the_batch_and_averages_same_and_other_apart(ids):
+def test_pair_margin_takes_every_pair_of_the_batch_and_averages_same_and_other_apart(monkeypatch, ids, at_once):
+    monkeypatch.setattr(scores, "PAIRS_AT_ONCE", at_once)
     step = in_batch(ids)
     all_rows, all_ids = [*step.query, *step.found.positive], ids.tolist() * 2
     same, other = [], []
