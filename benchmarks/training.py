@@ -22,7 +22,7 @@ from likewise.training.learner import Learner
 from likewise.training.progress import Observer
 from likewise.training.trainer import Trainer
 
-SIZE, BATCH, ITEMS, STEPS, ROUNDS = 32, 256, 8192, 6, 5
+SIZE, BATCH, ITEMS, STEPS, ROUNDS = 32, 256, 8192, 6, 12
 
 
 def images() -> np.ndarray:

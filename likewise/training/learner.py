@@ -170,8 +170,11 @@ class Learner:
         with torch.no_grad(), self.unchanged_buffers():
             return consistency(self.dictionary, lambda step: ranks.gather(self.encode(self.batches.at(step))[1]))
 
-    def rehearse(self, batch: Batch) -> None:
-        """The passes of one step over a copy of the tower, so that nothing moves; done when the device is."""
+    def rehearse(self, batch: Batch) -> list[str]:
+        """The passes of one step over a copy of the tower, so that nothing moves; done when the device is.
+
+        Gives the names of parameters that no gradient reached.
+        """
         tower = copy.deepcopy(self.tower)
         views = self.views(batch, "first")
         with self.fabric.autocast():
@@ -185,6 +188,7 @@ class Learner:
             energy = tower(views).float().square().sum()
         energy.backward()
         energy.item()
+        return [name for name, p in tower.named_parameters() if p.requires_grad and p.grad is None]
 
     @contextmanager
     def unchanged_buffers(self) -> Iterator[None]:

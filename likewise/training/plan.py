@@ -115,7 +115,8 @@ def check(recipe: Recipe, items: Items, train: int) -> None:
         raise RecipeError(
             f"training.batch_size must be 2 or more and divide by {world} ranks, got {options.batch_size}"
         )
-    for name in ("training.epochs", "training.log_every", "training.checkpoint_every", "training.evaluate_every"):
+    counts = ("epochs", "log_every", "checkpoint_every", "evaluate_every")
+    for name in (*(f"training.{count}" for count in counts), "encoder.bn_splits"):
         if recipe.value(name) < 1:
             raise RecipeError(f"{name} must be at least 1, got {recipe.value(name)}")
     for name in ("training.steps", "data.workers", "optimizer.clip", "optimizer.weight_decay"):
@@ -176,7 +177,7 @@ def lines(plan: Plan, steps: int, parameters: int, seconds: float, device: str) 
         f" copy, m {recipe.keys.momentum:g}" if recipe.keys.by == "momentum" else ""
     )
     tau = "" if recipe.loss.kind in ("pair_margin", "triplet") else f", temperature {recipe.loss.temperature:g}"
-    head = f"{recipe.encoder.head} head to {recipe.encoder.dim}"
+    head = "no head" if recipe.encoder.head == "none" else f"{recipe.encoder.head} head to {recipe.encoder.dim}"
     epochs = steps / (len(plan.train) // options.batch_size)
     return [
         f"data\t{items.name}: {len(plan.train):,} {items.kind}s of {shape}{held}{labels}{skipped}",

@@ -265,11 +265,11 @@ class Trainer:
         step = int(bad.min())
         ids = self.plan.train[self.batches.places(step).numpy()]
         paths = self.plan.items.paths
-        found = {"step": step, "ids": ids.tolist(), "paths": None if paths is None else [paths[i] for i in ids]}
+        found = {"step": step + 1, "ids": ids.tolist(), "paths": None if paths is None else [paths[i] for i in ids]}
         if self.fabric.is_global_zero:
             (self.folder / "not_finite.json").write_text(json.dumps(found))
         raise NotFiniteError(
-            f"the loss was not finite at step {step}; its items are in {self.folder / 'not_finite.json'}; "
+            f"the loss was not finite at step {step + 1}; its items are in {self.folder / 'not_finite.json'}; "
             "lower optimizer.lr, set optimizer.clip = 1.0, or raise loss.temperature"
         )
 
@@ -309,7 +309,12 @@ class Trainer:
     def _plan_lines(self, first: int) -> list[str]:
         parameters = sum(parameter.numel() for parameter in self.learner.tower.parameters())
         batch = self.batches.at(first)
-        self.learner.rehearse(batch)  # to warm up
+        idle = self.learner.rehearse(batch)  # also to warm up
+        if idle and ranks.count() > 1:
+            raise RecipeError(
+                f"over ranks every parameter of the encoder must have a part in its output, got {idle[0]} without; "
+                "remove it or set its requires_grad to False"
+            )
         began = time.monotonic()
         self.learner.rehearse(batch)
         seconds = (time.monotonic() - began) * (self.total - first)

@@ -47,6 +47,18 @@ class Fragile(Small):
         return super().forward(items) * torch.where(items.abs().max() > 6, torch.nan, 1.0)
 
 
+class Idle(Small):
+    """Has a classifier that nothing asks, as many published encoders do."""
+
+    def __init__(self, inputs: int) -> None:
+        super().__init__(inputs)
+        self.fc = nn.Linear(DIM, 10)
+
+
+def idle(channels: int, size: int, features: int | None) -> nn.Module:
+    return Idle(features or channels * size * size)
+
+
 def plain(channels: int, size: int, features: int | None) -> nn.Module:
     """Rows do not see each other: what r ranks do with it is what one process does."""
     return Small(features or channels * size * size)

@@ -256,6 +256,17 @@ def test_a_loss_that_is_no_number_on_one_rank_ends_both(tmp_path):
     assert "Traceback" not in process.stderr
 
 
+@pytest.mark.parametrize("devices", [1, 2])
+def test_a_parameter_without_a_part_in_the_output_is_named_where_ranks_would_wait_for_its_gradient(tmp_path, devices):
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(64, 5)).astype(np.float32))
+    encoder, out = "tests.training.plain_encoder:idle", tmp_path / "run"
+    options = ("--batch-size", 16, "--steps", 3, "--devices", devices, "--out", out)
+    process = likewise_command("train", tmp_path / "x.npy", "--method", "simclr", "--encoder", encoder, *options)
+    assert process.returncode == (0 if devices == 1 else 1), process.stderr
+    assert ("got encoder.fc.weight without; remove it or set" in process.stderr) == (devices == 2)
+    assert "Traceback" not in process.stderr
+
+
 @pytest.mark.parametrize(
     ("variables", "expected"),
     [
