@@ -5,7 +5,7 @@ VENV := .venv
 PEERS := .venv-peers
 RUN := $(VENV)/bin
 
-.PHONY: help install test test-slow demo bench bench-accuracy lint format clean
+.PHONY: help install test test-slow browser demo bench bench-accuracy lint format clean
 
 help:
 	@echo "make demo       see it work"
@@ -21,11 +21,17 @@ $(VENV)/installed: pyproject.toml constraints.txt
 	$(RUN)/pip install --quiet -c constraints.txt -e '.[all,dev]'
 	@touch $@
 
-test: lint
+test: lint browser
 	$(RUN)/pytest
 
-test-slow: lint
+test-slow: lint browser
 	$(RUN)/pytest -m ''
+
+# The pages are tested in Chromium, which is installed where that is allowed.
+browser:
+	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+	  apt-get -qq update && apt-get -qq install -y --no-install-recommends chromium >/dev/null; } || \
+	  echo "no Chromium here: the tests of pages are skipped"
 
 lint: install
 	$(RUN)/ruff check .
@@ -46,6 +52,7 @@ bench: $(PEERS)/installed
 	$(PEERS)/bin/python -m benchmarks.augmentation
 	$(PEERS)/bin/python -m benchmarks.training
 	$(PEERS)/bin/python -m benchmarks.training memory
+	$(PEERS)/bin/python -m benchmarks.evaluation
 
 # CIFAR names an .npz with x_train, y_train, x_test and y_test.
 bench-accuracy: $(PEERS)/installed

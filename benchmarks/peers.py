@@ -27,7 +27,8 @@ except RuntimeError:
 
 from info_nce import InfoNCE as InfoNCEPyTorch  # noqa: E402
 from lightly.loss import NTXentLoss as LightlyNTXent  # noqa: E402
+from lightly.utils.benchmarking import knn_predict as lightly_knn  # noqa: E402
 from open_clip.loss import ClipLoss as OpenClipLoss  # noqa: E402
 from pytorch_metric_learning.losses import NTXentLoss as MetricLearningNTXent  # noqa: E402
 
-__all__ = ["InfoNCEPyTorch", "LightlyNTXent", "MetricLearningNTXent", "OpenClipLoss"]
+__all__ = ["InfoNCEPyTorch", "LightlyNTXent", "MetricLearningNTXent", "OpenClipLoss", "lightly_knn"]

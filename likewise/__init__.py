@@ -9,8 +9,13 @@ from typing import Any
 __version__ = "0.1.0"
 
 _MODULES = ("data", "dictionaries", "encoders", "evaluation", "losses", "methods", "pairs")
-_FUNCTIONS = {"load": "likewise.training.run", "train": "likewise.training.trainer"}
-__all__ = ["data", "dictionaries", "encoders", "evaluation", "load", "losses", "methods", "pairs", "train"]
+_FUNCTIONS = {
+    "evaluate": "likewise.commands.evaluate",
+    "finetune": "likewise.commands.finetune",
+    "load": "likewise.training.run",
+    "train": "likewise.commands.train",
+}
+__all__ = sorted([*_MODULES, *_FUNCTIONS])
 
 
 def __getattr__(name: str) -> Any:

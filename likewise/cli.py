@@ -57,7 +57,7 @@ def train(
     loss: Annotated[str | None, typer.Option(help="How the look-up is scored: info_nce, nt_xent, …")] = None,
     encoder: Annotated[str | None, typer.Option(help="resnet_tiny, resnet18, vit_tiny, … or module:callable.")] = None,
     init: Annotated[str | None, typer.Option(metavar="FILE|RUN", help="Weights to start from.")] = None,
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="The run's folder.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="The run's folder; else runs/DATA-METHOD.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the data.")] = None,
     steps: Annotated[int | None, typer.Option(help="Steps, instead of epochs.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Items a step, over all ranks.")] = None,
@@ -74,7 +74,7 @@ def train(
 ) -> None:
     """Pre-train an encoder on images or vectors, without labels."""
     with said_in_one_sentence():
-        from likewise.training.trainer import train as run_training
+        from likewise.commands.train import train as run_training
 
         run = run_training(
             source,
@@ -102,20 +102,94 @@ def train(
 
     if ranks.is_first():
         typer.echo(f"encoder in {run.folder}: likewise.load({str(run.folder)!r})")
+        typer.echo(f"report in {run.report}")
+
+
+@app.command()
+def evaluate(
+    encoder: Annotated[
+        str,
+        typer.Argument(metavar="RUN", help="A run's folder, module:callable, or embeddings as .npz or .parquet."),
+    ],
+    data: Annotated[str | None, typer.Option(metavar="DATA", help="What to embed; the run's own if not given.")] = None,
+    test: Annotated[
+        str | None, typer.Option(metavar="DATA", help="What to classify; a held-out part of --data if not given.")
+    ] = None,
+    layer: Annotated[str, typer.Option(help="backbone or head.")] = "backbone",
+    k: Annotated[int, typer.Option("-k", help="Neighbours that vote.")] = 20,
+    temperature: Annotated[float, typer.Option(help="Temperature of their vote.")] = 0.07,
+    size: Annotated[int | None, typer.Option(help="Side of the images that a module:callable is given.")] = None,
+    seed: Annotated[int, typer.Option(help="Every draw follows from it.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+) -> None:
+    """Say how good an encoder is, beside raw input and beside itself before training."""
+    with said_in_one_sentence():
+        from likewise.commands.evaluate import evaluate as run_evaluation
+
+        found = run_evaluation(
+            encoder,
+            data,
+            test,
+            layer=layer,
+            k=k,
+            temperature=temperature,
+            size=size,
+            seed=seed,
+            progress=not as_json,
+        )
+    show_json(found) if as_json else show_figures(found)
+
+
+@app.command()
+def finetune(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's folder.")],
+    data: Annotated[str | None, typer.Option(metavar="DATA", help="Labelled data; the run's own if not given.")] = None,
+    test: Annotated[
+        str | None, typer.Option(metavar="DATA", help="What to classify; a held-out part of --data if not given.")
+    ] = None,
+    labels: Annotated[float, typer.Option(help="Share of the labels that is used.")] = 0.1,
+    epochs: Annotated[int | None, typer.Option(help="Passes over the labelled items.")] = None,
+    batch_size: Annotated[int, typer.Option(help="Items a step.")] = 64,
+    lr: Annotated[float, typer.Option(help="Learning rate.")] = 0.001,
+    seed: Annotated[int, typer.Option(help="Every draw follows from it.")] = 0,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep the fine-tuned network here.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+) -> None:
+    """Train encoder and classifier on a share of the labels, against the same network from scratch."""
+    with said_in_one_sentence():
+        from likewise.commands.finetune import finetune as run_finetuning
+
+        found = run_finetuning(
+            run,
+            data,
+            test,
+            labels=labels,
+            epochs=epochs,
+            batch_size=batch_size,
+            lr=lr,
+            seed=seed,
+            out=out,
+            progress=not as_json,
+        )
+    if as_json:
+        show_json(found.as_dict())
+    else:
+        show(found.table(), found.note())
 
 
 @app.command()
 def demo(
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep the run here.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="The run's folder; else runs/demo.")] = None,
     steps: Annotated[int | None, typer.Option(help="Fewer steps make a quicker, worse encoder.")] = None,
     seed: Annotated[int, typer.Option(help="Every draw follows from it.")] = 0,
 ) -> None:
     """Train MoCo on 5,000 handwritten digits, and see what it learned without a label."""
     with said_in_one_sentence():
-        from likewise.demo import run_demo
+        from likewise.commands.demo import demo as run_demo
 
-        result = run_demo(out, steps, seed)
-    show(result.table())
+        run, found = run_demo(out, steps, seed)
+    show_figures(found)
+    typer.echo(f"report in {run.report}")
 
 
 @app.command()
@@ -126,8 +200,8 @@ def methods() -> None:
     show(table())
 
 
-def show(rows: list[list[str]]) -> None:
-    """Print a table whose first row is its head."""
+def show(rows: list[list[str]], note: str = "") -> None:
+    """Print a table whose first row is its head, and below it what it depends on."""
     from rich.console import Console
     from rich.table import Table
 
@@ -136,7 +210,26 @@ def show(rows: list[list[str]]) -> None:
     for row in body:
         table.add_row(*row)
     # In a file or pipe there is no width to keep to.
-    Console(width=None if sys.stdout.isatty() else 160).print(table)
+    console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
+    console.print(table)
+    if note:
+        console.print(note, style="dim", markup=False)
+
+
+def show_figures(found: dict[str, Any]) -> None:
+    """Print what an evaluation found."""
+    from likewise.evaluation.tables import tables
+
+    for table in tables(found):
+        show(table.rows, table.note)
+    *_, (name, row) = found.items()
+    typer.echo(f"{name}: {row['verdict']}")
+
+
+def show_json(found: dict[str, Any]) -> None:
+    import json
+
+    typer.echo(json.dumps(found, ensure_ascii=False, indent=2))
 
 
 @contextmanager
@@ -151,7 +244,10 @@ def said_in_one_sentence() -> Iterator[None]:
             raise
         fail(error)
     except Interrupted as error:
-        typer.echo(f"likewise: {error}", err=True)
+        from likewise import ranks
+
+        if ranks.is_first():  # all ranks were told
+            typer.echo(f"likewise: {error}", err=True)
         raise typer.Exit(INTERRUPTED) from None
 
 

@@ -124,15 +124,15 @@ def test_labels_that_are_needed_and_not_there(here):
 
 TOLD = {
     "--batch-size 5000": "training.batch_size must be at most the 1,617 items to train on, got 5,000",
-    "--batch-size 1": "training.batch_size must be 2 or more and divide by 1 ranks, got 1",
-    "--batch-size 9 --devices 2": "training.batch_size must be 2 or more and divide by 2 ranks, got 9",
+    "--steps 0": "steps must be at least 1, got 0",
+    "--encoder mlp": "mlp takes vectors (n, features), got images; resnet_tiny and others take those",
+    "--batch-size 1": "training.batch_size must be 2 or more, got 1",
+    "--batch-size 9 --devices 2": "training.batch_size must be 2 or more, and a multiple of 2 for as many ranks, got 9",
     "--method mocco": "unknown method 'mocco'; did you mean moco?",
     "--method zzz": "unknown method 'zzz', expected one of " + ", ".join(methods.METHODS),
     "--encoder resnet81": "got 'resnet81'; did you mean 'resnet18'?",
     "--encoder no_such_module:make": "encoder must be an importable module:callable, got no module 'no_such_module'",
-    "--encoder json:no_such_name": (
-        "encoder must be an importable module:callable, got 'json:no_such_name' without the latter"
-    ),
+    "--encoder json:no_such_name": ("encoder must be an importable module:callable, got no 'no_such_name' in 'json'"),
     "--encoder os:getcwd": "os:getcwd must return an nn.Module, got str",
     "--pairs vews": "unknown pairs 'vews'; did you mean views?",
     "--keys bnak": "unknown keys 'bnak'; did you mean bank?",
@@ -168,7 +168,7 @@ TOLD = {
     "--set loss.policy=hardest:x": "loss.policy must be like hardest:16 or debiased:0.1, got 'hardest:x'",
     "--lr -1": "optimizer.lr must be positive, got -1",
     "--temperature 0": "temperature must be positive",
-    "--steps -1": "training.steps must not be negative, got -1",
+    "--steps -1": "steps must be at least 1, got -1",
     "--devices 0": "training.devices must be at least 1, got 0",
     "--devices -1": "training.devices must be at least 1, got -1",
     "--precision 8": "unknown training.precision '8', expected one of 32, bf16-mixed, 16-mixed, 64-true",
@@ -323,7 +323,7 @@ def test_an_absurd_learning_rate_is_one_sentence(here):
 def test_a_folder_of_images_becomes_a_run(here, photos):
     result = command("train", "photos", *QUICK, "--out", "run")
     assert result.exit_code == 0, (result.stderr, result.exception)
-    assert result.stdout == "encoder in run: likewise.load('run')\n"
+    assert result.stdout == "encoder in run: likewise.load('run')\nreport in run/report.html\n"
     assert {path.name for path in (here / "run").iterdir()} >= {
         *("recipe.toml", "metrics.jsonl", "checkpoints", "encoder.safetensors", "head.safetensors", "skipped.txt"),
     }

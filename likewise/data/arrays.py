@@ -35,6 +35,9 @@ def from_array(array: NDArray[Any], name: str, size: int | None = None, **column
 def from_mapping(arrays: Mapping[str, Any], name: str, size: int | None = None) -> Items:
     """Items of named arrays: `x` or `x_train` and `x_test`, `y`…, `is_test`, `group`…, `class_names`."""
     given = {key: np.asarray(array) for key, array in arrays.items()}
+    if "x_test" in given and "x_train" not in given:  # then x and y are the training part
+        renames = {key: f"{key}_train" for key in ("x", "y", *GROUPS)}
+        given = {renames.get(key, key): array for key, array in given.items()}
     if "x" not in given and "x_train" not in given:
         raise DataError(f"expected an array x or x_train in {name}, got {', '.join(sorted(given)) or 'none'}")
     names = [str(text) for text in given["class_names"].reshape(-1)] if "class_names" in given else []

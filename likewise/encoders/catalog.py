@@ -52,7 +52,7 @@ def _ours(name: str, channels: int, size: int, features: int | None, stem: str) 
     check_known("stem", stem, ("auto", *STEMS))
     if name == "mlp":
         if features is None:
-            raise ValueError("mlp takes vectors and must be told their features, got None")
+            raise ValueError("mlp takes vectors (n, features), got images; resnet_tiny and others take those")
         return MLP(features)
     if features is not None:
         raise ValueError(f"{name} takes images, got vectors of {features} features; mlp takes those")
@@ -97,7 +97,9 @@ def _imported(name: str) -> Callable[..., Any]:
     try:
         make = operator.attrgetter(attribute)(module)
     except AttributeError:
-        raise ValueError(f"encoder must be an importable module:callable, got {name!r} without the latter") from None
+        raise ValueError(
+            f"encoder must be an importable module:callable, got no {attribute!r} in {module_name!r}"
+        ) from None
     if not callable(make):
         raise ValueError(f"{name} must be callable, got {type(make).__name__}")
     return make  # type: ignore[no-any-return]

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from likewise.evaluation.knn import labelled
+from likewise.evaluation.inputs import labelled
 from likewise.randomness import generator
 
 

@@ -5,14 +5,41 @@ The rest is Shannon, 1948.
 """
 
 import math
+from dataclasses import dataclass
 from numbers import Real
 from typing import TypeVar
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from likewise.evaluation.inputs import rows_of
+from likewise.losses import info_nce
+
 Number = TypeVar("Number", float, Tensor)
+
+
+@dataclass(frozen=True)
+class Information:
+    """Nats of mutual information that pairs are shown to share, beside the most that could be shown."""
+
+    bound: float
+    ceiling: float  # log of the candidates
+    candidates: int
+    temperature: float
+
+
+@torch.no_grad()
+def information(first: Tensor, second: Tensor, *, temperature: float) -> Information:
+    """The InfoNCE bound of pairs (n, d) each: every first is looked up among all seconds, by cosine.
+
+    All seconds come from one distribution, so that it is a bound and not an estimate.
+    """
+    first, second = rows_of("first", first), rows_of("second", second)
+    loss = float(info_nce(first, second, temperature=temperature))
+    candidates = len(second)
+    return Information(infonce_bound(loss, candidates), math.log(candidates), candidates, temperature)
 
 
 def infonce_bound(loss: Number, candidates: int) -> Number:

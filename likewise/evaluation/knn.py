@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize
 
-QUERIES_AT_ONCE = 1024
+from likewise.evaluation.inputs import labelled
+from likewise.evaluation.neighbours import nearest
 
 
 @dataclass(frozen=True)
@@ -54,25 +54,11 @@ def knn(
 @torch.no_grad()
 def knn_predict(train: Tensor, train_labels: Tensor, test: Tensor, *, k: int = 20, temperature: float = 0.07) -> Tensor:
     """Labels (m,) for `test` (m, d). Only labels of the training items can win."""
-    train, classes = normalize(train, dim=1), int(train_labels.max()) + 1
-    predicted = []
-    for start in range(0, len(test), QUERIES_AT_ONCE):
-        queries = normalize(test[start : start + QUERIES_AT_ONCE], dim=1)
-        similarity, neighbours = (queries @ train.T).topk(min(k, len(train)), dim=1)
-        votes = torch.zeros(len(queries), classes, dtype=train.dtype, device=train.device)
+    classes = int(train_labels.max()) + 1
+    predicted = torch.empty(len(test), dtype=torch.int64, device=test.device)
+    for rows, similarity, neighbours in nearest(test, train, k):
+        votes = torch.zeros(len(similarity), classes, dtype=train.dtype, device=train.device)
         # Measured from the nearest: the same winner, and no overflow at small temperatures.
         weights = ((similarity - similarity[:, :1]) / temperature).exp()
-        predicted.append(votes.scatter_add_(1, train_labels[neighbours], weights).argmax(dim=1))
-    return torch.cat(predicted)
-
-
-def labelled(part: str, rows: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """The rows that have a label, and their labels."""
-    if rows.ndim != 2 or labels.shape != rows.shape[:1]:
-        raise ValueError(f"{part} must be (n, d) with labels (n,), got {tuple(rows.shape)} and {tuple(labels.shape)}")
-    kept = labels >= 0
-    if not kept.any():
-        raise ValueError(f"{part} must have at least one labelled item, got none")
-    if not rows.isfinite().all():
-        raise ValueError(f"{part} embeddings must be finite, got NaN or infinity")
-    return rows[kept], labels[kept]
+        predicted[rows] = votes.scatter_add_(1, train_labels[neighbours], weights).argmax(dim=1)
+    return predicted

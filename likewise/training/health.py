@@ -36,7 +36,7 @@ class Signs:
 
 
 @torch.no_grad()
-def geometry(query: Tensor, positive: Tensor) -> tuple[float, float, float]:
+def shape_of_batch(query: Tensor, positive: Tensor) -> tuple[float, float, float]:
     """Mean length of queries, their largest product with keys, and the mean cosine between different ones."""
     query, positive = query.float(), positive.float()
     rows = normalize(query[:LOOKED_AT:2], dim=1)  # every other row: a neighbour may be a view of the same item

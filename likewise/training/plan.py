@@ -112,9 +112,8 @@ def check(recipe: Recipe, items: Items, train: int) -> None:
             f"training.batch_size must be at most the {train:,} items to train on, got {options.batch_size:,}"
         )
     if options.batch_size < 2 or options.batch_size % world:
-        raise RecipeError(
-            f"training.batch_size must be 2 or more and divide by {world} ranks, got {options.batch_size}"
-        )
+        ranked = f", and a multiple of {world} for as many ranks" if world > 1 else ""
+        raise RecipeError(f"training.batch_size must be 2 or more{ranked}, got {options.batch_size}")
     counts = ("epochs", "log_every", "checkpoint_every", "evaluate_every")
     for name in (*(f"training.{count}" for count in counts), "encoder.bn_splits"):
         if recipe.value(name) < 1:
@@ -129,6 +128,8 @@ def check(recipe: Recipe, items: Items, train: int) -> None:
     check_choice("optimizer.schedule", recipe.optimizer.schedule, schedule.SCHEDULES)
     check_choice("keys.schedule", recipe.keys.schedule, schedule.MOMENTUM_SCHEDULES)
     check_choice("training.precision", options.precision, PRECISIONS)
+    if options.precision == "16-mixed" and not torch.accelerator.is_available():
+        raise RecipeError("training.precision 16-mixed needs an accelerator; a CPU has bf16-mixed, 32 and 64-true")
     if (recipe.pairs.preset == "vector") != (items.kind == "vector"):
         raise RecipeError(f"pairs.preset {recipe.pairs.preset} does not go with items that are {items.kind}s")
 
@@ -154,18 +155,29 @@ def split(items: Items, recipe: Recipe) -> tuple[NDArray[np.int64], NDArray[np.i
     return np.sort(order[held:]), np.sort(order[:held])
 
 
+def spread(ids: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+    """At most so many ids, evenly from first to last."""
+    return ids if len(ids) <= most else ids[np.linspace(0, len(ids) - 1, most).astype(np.int64)]
+
+
+def counted(count: int, one: str, many: str) -> str:
+    return f"{count:,} {one if count == 1 else many}"
+
+
 def world_size(recipe: Recipe) -> int:
     """How many ranks there will be: those that a launcher started, or the devices asked for."""
     found = ranks.launched()
     return found.world if found else recipe.training.devices
 
 
-def lines(plan: Plan, steps: int, parameters: int, seconds: float, device: str) -> list[str]:
-    """The plan in a few lines, each a name and its words apart by a tab."""
+def lines(plan: Plan, steps: int, parameters: int, seconds: float | None, device: str) -> list[str]:
+    """The plan in a few lines, each a name and its words apart by a tab; `seconds` where it is still to be done."""
     recipe, items = plan.recipe, plan.items
     options = recipe.training
     shape = "×".join(map(str, items.array.shape[1:]))
-    labels = f", {len(items.classes)} classes" if items.labels is not None else ", no labels"
+    labels = ", no labels" if items.labels is None else f", {counted(len(items.classes), 'class', 'classes')}"
+    if items.groups is not None:
+        labels += f", {counted(len(np.unique(items.groups)), 'group', 'groups')}"
     held = f", {len(plan.test):,} held out" if len(plan.test) else ""
     skipped = f"; {len(items.skipped):,} files could not be read, see skipped.txt" if items.skipped else ""
     dictionary = {
@@ -176,7 +188,8 @@ def lines(plan: Plan, steps: int, parameters: int, seconds: float, device: str) 
     keys = f", keys by {recipe.keys.by}" + (
         f" copy, m {recipe.keys.momentum:g}" if recipe.keys.by == "momentum" else ""
     )
-    tau = "" if recipe.loss.kind in ("pair_margin", "triplet") else f", temperature {recipe.loss.temperature:g}"
+    by_margin = recipe.loss.kind in ("pair_margin", "triplet")
+    scale = f"margin {recipe.loss.margin:g}" if by_margin else f"temperature {recipe.loss.temperature:g}"
     head = "no head" if recipe.encoder.head == "none" else f"{recipe.encoder.head} head to {recipe.encoder.dim}"
     epochs = steps / (len(plan.train) // options.batch_size)
     return [
@@ -185,9 +198,9 @@ def lines(plan: Plan, steps: int, parameters: int, seconds: float, device: str) 
         f"pairs\t{recipe.pairs.kind}, {recipe.pairs.preset} augmentations"
         + (f" to {recipe.data.size} pixels" if items.kind == "image" else ""),
         f"dictionary\t{dictionary}{keys}",
-        f"loss\t{recipe.loss.kind}{tau}",
+        f"loss\t{recipe.loss.kind}, {scale}",
         f"encoder\t{recipe.encoder.name}, {head}, {parameters:,} parameters",
         f"training\t{steps:,} steps of {options.batch_size} ({epochs:.1f} epochs), {recipe.optimizer.name} "
-        f"at {recipe.optimizer.lr:g}, on {device}: about {duration(seconds)}",
+        f"at {recipe.optimizer.lr:g}, on {device}" + ("" if seconds is None else f": about {duration(seconds)}"),
         *(f"chosen\t{text}" for text in plan.chosen),
     ]

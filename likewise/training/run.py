@@ -45,12 +45,11 @@ class Encoder(nn.Module):
     The head and the pre-processing are no part of that state: weights load wherever the backbone does.
     """
 
-    def __init__(
-        self, backbone: nn.Module, head: nn.Module, augmentation: augment.Augmentation, stored: int = 0
-    ) -> None:
+    def __init__(self, backbone: nn.Module, head: nn.Module, recipe: Recipe, about: Mapping[str, Any]) -> None:
         super().__init__()
         self.backbone = backbone
-        self.augmentation, self.stored = augmentation, stored
+        self.recipe, self.about = recipe, about
+        self.augmentation = build_augmentation(recipe, about)
         self._head = [head]  # in a list, so that it does not count as part of this module
         self.register_state_dict_post_hook(_without_prefix)  # type: ignore[no-untyped-call]
         self.register_load_state_dict_pre_hook(_with_prefix)  # type: ignore[no-untyped-call]
@@ -63,12 +62,29 @@ class Encoder(nn.Module):
         """Vectors of every item of a source, by the backbone, or by its head (`layer="head"`)."""
         if layer not in ("backbone", "head"):
             raise ValueError(f"layer must be backbone or head, got {layer!r}")
-        items = data.open(source, size=self.stored or None, progress=progress)
-        weights = next(self.backbone.parameters())
-        head = self._head[0].to(weights.device, weights.dtype)
-        network = self.backbone if layer == "backbone" else nn.Sequential(self.backbone, head)
+        items = self.open(source, progress=progress)
+        network = self.backbone if layer == "backbone" else nn.Sequential(self.backbone, self.head)
         ids = np.arange(len(items))
         return Embeddings(features(network, self.augmentation, items, ids).numpy(), ids, items.labels, items.paths)
+
+    def open(self, source: Any, *, progress: bool = True) -> Items:
+        """A source as this encoder wants it."""
+        items = data.open(source, size=self.about["stored"] or None, progress=progress)
+        wanted = _kind_words(self.about["kind"], self.about["channels"], self.about["size"])
+        got = _kind_words(items.kind, items.array.shape[1], items.array.shape[1])
+        if wanted != got:
+            raise data.DataError(f"the encoder takes {wanted}, got {got} in {items.name}")
+        return items
+
+    @property
+    def head(self) -> nn.Module:
+        """The projection head, where the backbone is."""
+        weights = next(self.backbone.parameters())
+        return self._head[0].to(weights.device, weights.dtype)
+
+
+def _kind_words(kind: str, channels: int, size: int) -> str:
+    return f"vectors of {size} features" if kind == "vector" else f"images of {channels} channel{'s' * (channels > 1)}"
 
 
 @torch.no_grad()
@@ -107,6 +123,11 @@ class Run:
     folder: Path
 
     @property
+    def report(self) -> Path:
+        """A page to look at in a browser."""
+        return self.folder / "report.html"
+
+    @property
     def recipe(self) -> Recipe:
         return Recipe().with_values(read_toml(self.folder / "recipe.toml"))
 
@@ -122,16 +143,20 @@ class Run:
 def save_weights(folder: Path, backbone: nn.Module, head: nn.Module, preprocessing: Mapping[str, Any]) -> None:
     """Write the backbone, with its pre-processing beside it, and the head."""
     for name, module in (("encoder", backbone), ("head", head)):
-        state = {key: value.detach().cpu().contiguous().clone() for key, value in module.state_dict().items()}
-        path = folder / f"{name}.safetensors"
-        temporary = path.with_suffix(".tmp")
-        try:
-            safetensors.torch.save_file(state, temporary, metadata={"preprocessing": json.dumps(preprocessing)})
-            temporary.replace(path)
-        except (OSError, safetensors.SafetensorError) as error:  # a full disk is the latter
-            raise RunError(f"{path} could not be written: {error}; its checkpoint is, --resume tries again") from None
-        finally:
-            temporary.unlink(missing_ok=True)
+        save_module(folder / f"{name}.safetensors", module, {"preprocessing": json.dumps(preprocessing)})
+
+
+def save_module(path: Path, module: nn.Module, about: dict[str, str]) -> None:
+    """Write a module's weights, and what is to be known of them: whole or not at all."""
+    state = {key: value.detach().cpu().contiguous().clone() for key, value in module.state_dict().items()}
+    temporary = path.with_suffix(".tmp")
+    try:
+        temporary.write_bytes(safetensors.torch.save(state, metadata=about))
+        temporary.replace(path)
+    except OSError as error:
+        raise RunError(f"{path} could not be written: {error}; its checkpoint is, --resume tries again") from None
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def load(folder: str | Path) -> Encoder:
@@ -156,8 +181,7 @@ def load(folder: str | Path) -> Encoder:
         head.load_state_dict(head_weights)
     except RuntimeError:
         raise RunError(f"the weights of {folder} are not those of its recipe.toml: one of them was changed") from None
-    augmentation = build_augmentation(recipe, about)
-    return Encoder(backbone, head.eval(), augmentation, about["stored"]).eval()
+    return Encoder(backbone, head.eval(), recipe, about).eval()
 
 
 def stored_size(size: int) -> int:
@@ -171,6 +195,14 @@ def build_backbone(recipe: Recipe, kind: str, channels: int, size: int) -> nn.Mo
     if kind == "vector":
         return encoders.build(name, features=size)
     return encoders.build(name, channels=channels, size=size, stem=recipe.encoder.stem)
+
+
+def encoder_words(recipe: Recipe, about: Mapping[str, Any], layer: str = "backbone") -> str:
+    """What every figure about embeddings depends on: layer, encoder, stem."""
+    stem = recipe.encoder.stem
+    if stem == "auto":
+        stem = "small" if about["size"] <= 64 else "imagenet"
+    return f"{layer} of {recipe.encoder.name}" + (f", {stem} stem" if recipe.encoder.name.startswith("resnet") else "")
 
 
 def preprocessing(recipe: Recipe, items: Items, train: NDArray[np.int64]) -> dict[str, Any]:

@@ -1,17 +1,17 @@
-"""`train`: from a source to a run's folder with an encoder in it.
+"""The loop of a run, from its plan to a folder with an encoder in it.
 
-The loop takes steps, writes down what they show, keeps checkpoints, and ends well when it is told to.
+It takes steps, writes down what they show, keeps checkpoints, and ends well when it is told to.
 """
 
 import json
-import os
+import logging
 import threading
 import time
-from collections.abc import Mapping
+import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from lightning_fabric import Fabric
 from lightning_fabric.strategies.ddp import DDPStrategy
@@ -19,96 +19,27 @@ from lightning_fabric.utilities.exceptions import MisconfigurationException
 from torch import Tensor
 
 from likewise import ranks
+from likewise.evaluation.geometry import geometry
 from likewise.evaluation.knn import knn
 from likewise.pairs.groups import Groups
 from likewise.pairs.views import Views
 from likewise.training import checkpoint, plan, schedule
 from likewise.training.batches import Batches
-from likewise.training.health import SOFTMAX, Health, Signs, chance, geometry
+from likewise.training.health import SOFTMAX, Health, Signs, chance, shape_of_batch
 from likewise.training.learner import Learner, Taken
 from likewise.training.metrics import Metrics, write_whole
-from likewise.training.plan import Plan
-from likewise.training.progress import Observer, Screen
-from likewise.training.recipe import Recipe, RecipeError, parse_settings, read_toml
+from likewise.training.plan import Plan, spread
+from likewise.training.progress import Observer
+from likewise.training.recipe import Recipe, RecipeError
 from likewise.training.run import Run, RunError, features, preprocessing, save_weights
 from likewise.training.signals import Interrupted, end_on_signal
 
-MAY_CHANGE = ("data.source", "data.workers", "data.cache", "training.devices")  # when a run is resumed
 KNN_TRAIN, KNN_TEST = 5000, 1000  # at most so many items are looked at while training
+EVALUATION_SHARE = 0.02  # of the time, about
 
 
 class NotFiniteError(ValueError):
     """The loss is no number any more."""
-
-
-def train(
-    source: Any,
-    *,
-    method: str | None = None,
-    pairs: str | None = None,
-    keys: str | None = None,
-    dictionary: str | None = None,
-    loss: str | None = None,
-    encoder: str | None = None,
-    init: str | Path | None = None,
-    out: str | Path | None = None,
-    epochs: int | None = None,
-    steps: int | None = None,
-    batch_size: int | None = None,
-    lr: float | None = None,
-    temperature: float | None = None,
-    seed: int | None = None,
-    devices: int | None = None,
-    precision: str | None = None,
-    recipe: str | Path | None = None,
-    settings: Mapping[str, Any] | list[str] | None = None,
-    resume: bool = False,
-    progress: bool = True,
-) -> Run:
-    """Pre-train an encoder on a source of images or vectors, and leave it in the folder `out`.
-
-    What is not given comes from the recipe file, then from the method, then is chosen for the data;
-    `settings` change any value of the recipe (`{"dictionary.size": 4096}`). With `resume`, a run that was
-    cut off goes on from its last checkpoint, as if nothing had happened.
-    """
-    written: dict[str, Any] = read_toml(recipe) if recipe is not None else {}
-    named = {
-        "pairs.kind": pairs,
-        "keys.by": keys,
-        "dictionary.kind": dictionary,
-        "loss.kind": loss,
-        "encoder.name": encoder,
-        "encoder.init": None if init is None else str(init),
-        "training.epochs": epochs,
-        "training.steps": steps,
-        "training.batch_size": batch_size,
-        "optimizer.lr": lr,
-        "loss.temperature": temperature,
-        "seed": seed,
-        "training.devices": devices,
-        "training.precision": precision,
-    }
-    given = {key: value for key, value in named.items() if value is not None}
-    given |= parse_settings(settings) if isinstance(settings, list) else dict(settings or {})
-    if epochs is not None and steps is not None:
-        raise RecipeError(f"give epochs or steps, not both, got {epochs} epochs and {steps} steps")
-    if method is not None and written.get("method", method) != method:
-        raise RecipeError(f"the recipe {recipe} is of method {written['method']}, got method {method}")
-    if epochs is not None:
-        written.pop("training.steps", None)  # what is said here counts, not what the file says
-    if "data.size" in given:
-        written.pop("data.stored", None)
-    asked = written | given
-    Recipe().with_values(asked)  # refuses unknown keys before anything is opened
-    if isinstance(source, str | os.PathLike):
-        asked["data.source"] = os.fspath(source)
-    method = method if method is not None else asked.pop("method", None)
-    observer = Screen() if progress and ranks.is_first() else Observer()
-    folder = _folder(source, method, out, resume)
-    if resume and (folder / "recipe.toml").exists():
-        method, asked = _resumed(folder, method, asked)
-    ready = plan.make_plan(source, method, asked, progress=progress and ranks.is_first())
-    return Trainer(ready, folder, observer).run(resume)
 
 
 class Trainer:
@@ -223,7 +154,7 @@ class Trainer:
             row["key_momentum"] = schedule.momentum_at(done - 1, self.total, keys.momentum, keys.schedule)
         meters = self.learner.dictionary.meters()
         row |= meters
-        length, largest, alike = geometry(look_up.query, look_up.found.positive)
+        length, largest, alike = shape_of_batch(look_up.query, look_up.found.positive)
         signs = Signs(
             step=done,
             total=self.total,
@@ -243,18 +174,24 @@ class Trainer:
         return row | ({"health": notes} if notes else {}), notes
 
     def _evaluate(self) -> dict[str, float]:
-        """Consistency, and k-NN accuracy on the held-out part where there are labels."""
+        """Consistency, the geometry of held-out items, and k-NN accuracy on them where there are labels."""
         found = {"consistency": self.learner.consistency()}
-        items = self.plan.items
-        if items.labels is None or not len(self.plan.test):
+        options, items, held_out = self.recipe.training, self.plan.items, len(self.plan.test) > 0
+        # A step costs three passes a view at least: this stays a small share of the steps before it.
+        most = max(64, int(EVALUATION_SHARE * 3 * options.evaluate_every * options.batch_size))
+        test = spread(self.plan.test if held_out else self.plan.train, min(KNN_TEST, most // 2))
+        network = partial(features, self.learner.tower.encoder, self.learner.augmentation, items)
+        rows = network(test)
+        if rows.isfinite().all():
+            shape = geometry(rows)
+            found |= {"effective_rank": shape.effective_rank, "uniformity": shape.uniformity, "alike": shape.alike}
+        if items.labels is None or not held_out:
             return found
-        train, test = spread(self.plan.train, KNN_TRAIN), spread(self.plan.test, KNN_TEST)
-        encoder, augmentation = self.learner.tower.encoder, self.learner.augmentation
+        train = spread(self.plan.train, min(KNN_TRAIN, most - len(test)))
         labels = torch.from_numpy(items.labels)
         if not ((labels[train] >= 0).any() and (labels[test] >= 0).any()):
             return found
-        rows = [features(encoder, augmentation, items, ids) for ids in (train, test)]
-        return found | {"knn": knn(rows[0], labels[train], rows[1], labels[test]).accuracy}
+        return found | {"knn": knn(network(train), labels[train], rows, labels[test]).accuracy}
 
     def _check_finite(self) -> None:
         """Stop at a loss that is no number, and keep what is needed to look into it: the step and its items."""
@@ -285,7 +222,7 @@ class Trainer:
             if found is None:
                 self.observer.say(f"there is no checkpoint in {self.folder}: starting afresh")
         if found is not None and found.state["fingerprint"] != fingerprint:
-            raise RunError(f"the data of {self.folder} has changed since the run began; start another run on it")
+            raise RunError(f"the data is not that of {self.folder}, or has changed since; start another run on it")
         if self.fabric.is_global_zero:
             self.folder.mkdir(parents=True, exist_ok=True)
             write_whole(self.folder / "recipe.toml", self.recipe.toml())
@@ -318,12 +255,21 @@ class Trainer:
         began = time.monotonic()
         self.learner.rehearse(batch)
         seconds = (time.monotonic() - began) * (self.total - first)
-        device = str(self.fabric.device) if self.fabric.world_size == 1 else f"{self.fabric.world_size} ranks"
-        return plan.lines(self.plan, self.total, parameters, seconds, device)
+        if first:
+            self.observer.say(f"going on after step {first:,} of {self.total:,}")
+        return plan.lines(self.plan, self.total, parameters, seconds, self._where())
+
+    def _where(self) -> str:
+        """What it runs on, for people."""
+        world = self.fabric.world_size
+        return str(self.fabric.device) if world == 1 else f"{world} ranks of {self.fabric.device.type}"
 
 
 def build_fabric(recipe: Recipe) -> Fabric:
     """Devices, ranks and precision; under torchrun or SLURM those that were launched."""
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # its banner
+    # A 1 × 1 convolution's gradient has its own strides; copying them costs nothing that can be measured.
+    warnings.filterwarnings("ignore", message="Grad strides do not match bucket view strides")
     found = ranks.launched()
     devices = found.on_this_machine if found else recipe.training.devices
     nodes = found.world // devices if found else 1
@@ -338,35 +284,3 @@ def build_fabric(recipe: Recipe) -> Fabric:
         )
     except (MisconfigurationException, RuntimeError) as error:
         raise RecipeError(f"{devices} devices on {nodes} machines cannot be used: {error}") from None
-
-
-def spread(ids: np.ndarray, most: int) -> np.ndarray:
-    """At most so many ids, evenly from first to last."""
-    return ids if len(ids) <= most else ids[np.linspace(0, len(ids) - 1, most).astype(np.int64)]
-
-
-def _folder(source: Any, method: str | None, out: str | Path | None, resume: bool) -> Path:
-    """The run's folder: free, or a run to go on with."""
-    name = Path(os.fspath(source)).stem if isinstance(source, str | os.PathLike) else "run"
-    folder = Path(out) if out is not None else Path("runs") / "-".join(filter(None, [name or "run", method]))
-    if folder.exists() and not folder.is_dir():
-        raise RunError(f"--out must be a folder, got the file {folder}")
-    if not folder.exists() or not any(folder.iterdir()) or not ranks.is_first():
-        return folder
-    if not (folder / "recipe.toml").exists():
-        raise RunError(f"--out must be a new folder or a run, got {folder}, which holds other files")
-    if not resume:
-        raise RunError(f"{folder} holds a run already: --resume goes on with it, another --out starts a new one")
-    return folder
-
-
-def _resumed(folder: Path, method: str | None, asked: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The values of the run in `folder`; what is asked for must not differ, but for what changes no result."""
-    kept = read_toml(folder / "recipe.toml")
-    before = Recipe().with_values(kept)
-    for key, given in {**asked, "method": method or before.method}.items():
-        value = Recipe().with_values({key: given}).value(key)
-        if key not in MAY_CHANGE and before.value(key) != value:
-            raise RecipeError(f"{key} was {before.value(key)!r} in {folder} and cannot become {value!r} on resuming")
-    kept.pop("method", None)
-    return before.method, kept | {key: value for key, value in asked.items() if key in MAY_CHANGE}

@@ -173,3 +173,10 @@ def test_a_path_comes_before_a_built_in_name(tmp_path, monkeypatch):
     (tmp_path / "digits").mkdir()
     with pytest.raises(data.DataError, match="no images in digits/"):
         data.open("digits")
+
+
+def test_x_beside_x_test_is_the_training_part():
+    """Left out without a word, a test part of one's own would become training items held out."""
+    x = np.arange(40 * 5, dtype=np.float32).reshape(40, 5)
+    items = data.open({"x": x[:30], "y": np.arange(30) % 3, "x_test": x[30:], "y_test": np.arange(10) % 3})
+    assert (len(items), items.test.sum(), items.labels[30:].tolist()) == (40, 10, (np.arange(10) % 3).tolist())

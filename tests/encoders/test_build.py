@@ -153,7 +153,7 @@ CASES = {
     "size must be a whole number >= 1, got 32.0": lambda: encoders.build("resnet_tiny", size=32.0),
     "size must be a multiple of the patch of 4 pixels, got 30": lambda: encoders.build("vit_tiny", size=30),
     "splits must be a whole number >= 1, got 0": lambda: encoders.build("resnet_tiny", bn_splits=0),
-    "mlp takes vectors and must be told their features, got None": lambda: encoders.build("mlp"),
+    "mlp takes vectors (n, features), got images; resnet_tiny and others take those": lambda: encoders.build("mlp"),
     "features must be a whole number >= 1, got 0": lambda: encoders.build("mlp", features=0),
     "resnet18 takes images, got vectors of 9 features; mlp takes those": lambda: encoders.build("resnet18", features=9),
     "head must be one of linear, mlp, mlp_bn, none, got 'mlp_nb'; did you mean 'mlp_bn'?": lambda: encoders.build_head(
@@ -175,12 +175,10 @@ CASES = {
     ),
     "encoder must be an importable module:callable, got ':x'": lambda: encoders.build(":x"),
     "encoder must be an importable module:callable, got '.a:x'": lambda: encoders.build(".a:x"),
-    "encoder must be an importable module:callable, got 'my_encoder:Smal' without the latter": lambda: encoders.build(
+    "encoder must be an importable module:callable, got no 'Smal' in 'my_encoder'": lambda: encoders.build(
         "my_encoder:Smal"
     ),
-    "encoder must be an importable module:callable, got 'my_encoder:' without the latter": lambda: encoders.build(
-        "my_encoder:"
-    ),
+    "encoder must be an importable module:callable, got no '' in 'my_encoder'": lambda: encoders.build("my_encoder:"),
     "my_encoder:number must be callable, got int": lambda: encoders.build("my_encoder:number"),
     "my_encoder:text must return an nn.Module, got str": lambda: encoders.build("my_encoder:text"),
     "my_encoder:sequence must give features of shape (n, d), got shape (2, 3, 1024) for n = 2": lambda: encoders.build(

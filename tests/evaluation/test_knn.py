@@ -7,7 +7,7 @@ import pytest
 import torch
 from sklearn.neighbors import KNeighborsClassifier
 
-from likewise.evaluation import knn as module
+from likewise.evaluation import neighbours as module
 from likewise.evaluation.knn import knn, knn_predict
 
 
@@ -83,7 +83,7 @@ def test_fault_8_a_test_class_that_was_never_seen_counts_as_wrong():
 def test_fault_8_a_last_batch_of_one_item_is_a_batch_like_any_other(monkeypatch, at_once):
     train, test = rows(30), rows(13, seed=1)
     whole = knn_predict(train, labels(30), test)
-    monkeypatch.setattr(module, "QUERIES_AT_ONCE", at_once)
+    monkeypatch.setattr(module, "SCORES_AT_ONCE", at_once * 30)
     assert torch.equal(knn_predict(train, labels(30), test), whole)
     assert knn(train, labels(30), test[:1], whole[:1]).accuracy == 1.0
 

@@ -9,7 +9,7 @@ from torch.nn.functional import normalize
 
 from likewise import losses
 from likewise.losses.temperature import MIN_TEMPERATURE
-from likewise.training.health import Health, Signs, at_random, chance, diagnose, geometry
+from likewise.training.health import Health, Signs, at_random, chance, diagnose, shape_of_batch
 
 HEALTHY = Signs(
     step=500,
@@ -146,7 +146,7 @@ def test_chance_is_the_loss_of_one_who_guesses():
 def test_geometry_is_measured_by_loops():
     rng = torch.Generator().manual_seed(0)
     query, positive = (torch.randn(12, 4, generator=rng) for _ in range(2))
-    length, largest, alike = geometry(query, positive)
+    length, largest, alike = shape_of_batch(query, positive)
     assert length == pytest.approx(sum(float(row.norm()) for row in query) / 12)
     assert largest == pytest.approx(max(abs(float(q @ p)) for q in query for p in positive))
     every_other = [row / row.norm() for row in query[::2]]
@@ -157,6 +157,6 @@ def test_geometry_is_measured_by_loops():
 def test_geometry_does_not_take_two_views_of_an_item_for_two_items():
     """Where both views are queries they are neighbours; equal views of different items would look like a collapse."""
     query = torch.eye(8).repeat_interleave(2, dim=0)
-    assert geometry(query, query)[2] == pytest.approx(0, abs=1e-6)
-    assert geometry(torch.ones(8, 3), torch.ones(8, 3))[2] == pytest.approx(1)
-    assert geometry(torch.ones(2, 3), torch.ones(2, 3))[2] == pytest.approx(0, abs=1e-6), "one row is like nobody"
+    assert shape_of_batch(query, query)[2] == pytest.approx(0, abs=1e-6)
+    assert shape_of_batch(torch.ones(8, 3), torch.ones(8, 3))[2] == pytest.approx(1)
+    assert shape_of_batch(torch.ones(2, 3), torch.ones(2, 3))[2] == pytest.approx(0, abs=1e-6), "one row is like nobody"

@@ -17,7 +17,7 @@ from likewise.evaluation.knn import knn
 from likewise.training import plan
 from likewise.training.learner import build_tower
 from likewise.training.recipe import Recipe, RecipeError
-from likewise.training.run import Encoder, build_augmentation, preprocessing
+from likewise.training.run import Encoder, preprocessing
 
 LEARNING = {"encoder.name": "resnet_tiny", "training.steps": 40, "training.batch_size": 128, "data.test": 0.3}
 OWN = {
@@ -41,8 +41,7 @@ def untrained(preset):
     ready = plan.make_plan("digits", "moco", {**LEARNING, "pairs.preset": preset}, progress=False)
     about = preprocessing(ready.recipe, ready.items, ready.train)
     tower = build_tower(ready.recipe, about).eval()
-    augmentation = build_augmentation(ready.recipe, about)
-    return figures(Encoder(tower.encoder, tower.head, augmentation, about["size"]), ready)
+    return figures(Encoder(tower.encoder, tower.head, ready.recipe, about), ready)
 
 
 @pytest.mark.parametrize("method", methods.METHODS)

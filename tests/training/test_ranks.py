@@ -223,7 +223,7 @@ def test_the_command_starts_two_ranks_itself(tmp_path):
     )
     assert process.returncode == 0, process.stderr
     assert process.stdout.count("encoder in") == 1, "said once, not once a rank"
-    assert "on 2 ranks: about" in process.stderr
+    assert "on 2 ranks of cpu: about" in process.stderr
     assert "Traceback" not in process.stderr
     assert_close(tmp_path / "two", run(tmp_path, "moco"))
 
@@ -254,6 +254,15 @@ def test_a_loss_that_is_no_number_on_one_rank_ends_both(tmp_path):
     assert f"likewise: the loss was not finite at step {found['step']}; " in process.stderr
     assert 17 in found["ids"]
     assert "Traceback" not in process.stderr
+
+
+def test_ranks_need_a_program_that_can_be_started_anew(tmp_path):
+    call = f"import likewise; likewise.train('digits', devices=2, steps=2, out={str(tmp_path / 'run')!r})"
+    process = subprocess.run([sys.executable, "-c", call], capture_output=True, text=True, check=False)
+    assert process.returncode == 1
+    assert process.stderr.splitlines()[-1].endswith(
+        "several devices start this program anew, so it must be a file: call train in a script, or use the command"
+    )
 
 
 @pytest.mark.parametrize("devices", [1, 2])

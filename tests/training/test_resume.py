@@ -345,7 +345,7 @@ def test_changed_data_is_refused(tmp_path, cut):
     images[3, 4, 5] ^= 1
     with pytest.raises(RunError) as refused:
         run(folder, source=images, resume=True)
-    assert str(refused.value) == f"the data of {folder} has changed since the run began; start another run on it"
+    assert str(refused.value) == f"the data is not that of {folder}, or has changed since; start another run on it"
     assert {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()} == before
     images[3, 4, 5] ^= 1
     run(folder, source=images.copy(), resume=True)

@@ -1,0 +1,156 @@
+"""k-NN and linear probe beside lightly and scikit-learn, k-NN's memory, and what evaluating costs a run.
+
+    python -m benchmarks.evaluation
+
+The figures must agree before they are timed: votes to the last one, accuracies within 0.2 points.
+"""
+
+import sys
+import tempfile
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.neighbors import KNeighborsClassifier
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from benchmarks.measure import (
+    MIB,
+    describe_machine,
+    peak_memory,
+    quote_in_readme,
+    race,
+    report_peak_memory,
+    table,
+    write_section,
+)
+from likewise.evaluation import linear
+from likewise.evaluation.knn import knn_predict
+from likewise.training import plan
+from likewise.training.progress import Observer
+from likewise.training.trainer import Trainer
+
+TRAIN, QUERIES, DIM, K, CLASSES, TEMPERATURE = 50_000, 10_000, 128, 200, 100, 0.07
+FEATURES, TARGETS, C = 512, 10, 1.0
+THEIR_BATCH = 256  # of lightly's queries; 1,024 is slower
+
+
+def clouds(n: int, dim: int, classes: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Classes around centres that overlap, (n, dim) and labels."""
+    centres = torch.randn(classes, dim, generator=torch.Generator().manual_seed(99))
+    rng = torch.Generator().manual_seed(seed)
+    labels = torch.randint(classes, (n,), generator=rng)
+    return 0.5 * centres[labels] + torch.randn(n, dim, generator=rng), labels
+
+
+def features(n: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Like a ResNet's: not negative, and of a spread that falls by a power law from direction to direction."""
+    rng = torch.Generator().manual_seed(7)
+    directions = torch.linalg.qr(torch.randn(FEATURES, FEATURES, generator=rng))[0]
+    rows, labels = clouds(n, FEATURES, TARGETS, seed)
+    return torch.relu(4 * (rows * torch.arange(1, FEATURES + 1) ** -0.5) @ directions + 0.5), labels
+
+
+def knn_rows() -> list[list[str]]:
+    from benchmarks.peers import lightly_knn as theirs
+
+    (train, labels), (queries, _) = clouds(TRAIN, DIM, CLASSES, 0), clouds(QUERIES, DIM, CLASSES, 1)
+    train, queries = normalize(train, dim=1), normalize(queries, dim=1)
+    bank = train.T.contiguous()
+    by_cosine = KNeighborsClassifier(
+        K, algorithm="brute", metric="cosine", weights=lambda distance: np.exp((1 - distance) / TEMPERATURE)
+    ).fit(train.numpy(), labels.numpy())
+
+    def lightly() -> Tensor:
+        parts = torch.split(queries, THEIR_BATCH)
+        return torch.cat([theirs(part, bank, labels, CLASSES, K, TEMPERATURE)[:, 0] for part in parts])
+
+    contestants = {
+        "likewise": lambda: knn_predict(train, labels, queries, k=K, temperature=TEMPERATURE),
+        "lightly": lightly,
+        "scikit-learn, brute force": lambda: torch.from_numpy(by_cosine.predict(queries.numpy())),
+    }
+    answers = [run() for run in contestants.values()]
+    for answer in answers[1:]:
+        assert (answer == answers[0]).double().mean() > 0.9999, "a tie may fall either way, no more"
+    best = race(contestants, repeats=3)
+    case = f"k-NN, {QUERIES:,} queries among {TRAIN:,} × {DIM}, k {K}"
+    return [[case, name, f"{s:.2f} s", f"{s / best['likewise']:.2f}×", ""] for name, s in best.items()]
+
+
+def linear_rows() -> list[list[str]]:
+    (train, labels), (test, answers) = features(TRAIN, 0), features(QUERIES, 1)
+    l2 = 1 / (C * len(train))
+
+    def theirs() -> float:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that it stopped after its default of 100 steps
+            return float(
+                LogisticRegression(C=C).fit(train.numpy(), labels.numpy()).score(test.numpy(), answers.numpy())
+            )
+
+    def ours() -> float:
+        predicted = linear.fit(train, labels, TARGETS, l2).logits(test).argmax(dim=1)
+        return float((predicted == answers).double().mean())
+
+    contestants = {"likewise": ours, "scikit-learn, lbfgs": theirs}
+    accuracies = {name: run() for name, run in contestants.items()}
+    best = race(contestants, repeats=3)
+    case = f"linear probe, {TRAIN:,} × {FEATURES}, {TARGETS} classes, C {C:g}"
+    return [
+        [case, name, f"{s:.2f} s", f"{s / best['likewise']:.2f}×", f"{accuracies[name]:.4f}"]
+        for name, s in best.items()
+    ]
+
+
+def memory(queries: int) -> None:
+    """Print the peak of one k-NN prediction above its inputs."""
+    (train, labels), (rows, _) = clouds(TRAIN, DIM, CLASSES, 0), clouds(queries, DIM, CLASSES, 1)
+    report_peak_memory(lambda: knn_predict(train, labels, rows, k=K))
+
+
+def cost(batch: int) -> str:
+    """The share of a MoCo run that evaluating takes: once every 500 steps, at 32 pixels."""
+    images = np.random.default_rng(0).integers(0, 256, (8192, 32, 32, 3), dtype=np.uint8)
+    source = {"x": images, "y": np.arange(8192) % 10}
+    settings = {"training.batch_size": batch, "encoder.name": "resnet_tiny"}
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = Trainer(plan.make_plan(source, "moco", settings, progress=False), Path(folder), Observer())
+        steps = 20 * 256 // batch
+        for first in (0, steps):  # the first round warms up, and gives the queue keys to be consistent with
+            began = time.perf_counter()
+            for step in range(first, first + steps):
+                trainer.learner.step(trainer.batches.at(step), 10**6)
+            a_step = (time.perf_counter() - began) / steps
+            began = time.perf_counter()
+            trainer._evaluate()
+            once = time.perf_counter() - began
+    every = trainer.recipe.training.evaluate_every
+    return f"{once / (once + every * a_step):.1%} at batch {batch} ({once:.2f} s every {every} steps of {a_step:.3f} s)"
+
+
+def main() -> None:
+    torch.set_num_threads(2)
+    measured = table(["", "", "time", "time / ours", "accuracy"], [*knn_rows(), *linear_rows()])
+    print(measured, flush=True)
+    peaks = {n: peak_memory("benchmarks.evaluation", "memory", str(n)) / MIB for n in (1_000, 10_000)}
+    words = ", ".join(f"{peak:.0f} MiB with {n:,} queries" for n, peak in peaks.items())
+    text = "\n\n".join(
+        [
+            describe_machine(["lightly", "scikit-learn"]),
+            measured,
+            f"Peak memory of the k-NN above its inputs: {words}.",
+            f"Evaluating while training (MoCo, resnet_tiny, 32 pixels) takes {cost(256)}; {cost(64)}.",
+        ]
+    )
+    write_section("Evaluation", text)
+    quote_in_readme("evaluation", measured)
+    print(text)
+
+
+if __name__ == "__main__":
+    memory(int(sys.argv[2])) if sys.argv[1:2] == ["memory"] else main()

@@ -1,0 +1,28 @@
+"""`likewise demo`: MoCo on 5,000 handwritten digits, without a label, and what that is worth."""
+
+from pathlib import Path
+from typing import Any
+
+from likewise.commands.evaluate import evaluate
+from likewise.commands.train import train
+from likewise.training.run import Run
+
+SOURCE, METHOD = "mnist5k", "moco"
+SETTINGS: dict[str, Any] = {
+    "data.test": 0.2,
+    "encoder.head": "mlp_bn",
+    "optimizer.lr": 0.003,
+    "training.batch_size": 128,
+    "training.steps": 850,
+}
+
+
+def demo(out: str | Path | None = None, steps: int | None = None, seed: int = 0) -> tuple[Run, dict[str, Any]]:
+    """Train, then compare raw pixels, the encoder before training and the encoder after it on images not trained on.
+
+    Without `out` the run goes to `runs/demo`, or where there is one already, to `runs/demo-2` and so on.
+    """
+    free = (Path(f"runs/demo{ending}") for ending in ("", *(f"-{count}" for count in range(2, 10_000))))
+    folder = out if out is not None else next(path for path in free if not path.exists())
+    run = train(SOURCE, method=METHOD, out=folder, steps=steps, seed=seed, settings=SETTINGS)
+    return run, evaluate(run.encoder, SOURCE, progress=False)

@@ -1,0 +1,184 @@
+"""`likewise finetune`: what are a few labels worth to an encoder that has seen the data without them?
+
+Encoder and classifier are trained together on a share of the labels, and so is the same network from scratch.
+"""
+
+import copy
+import dataclasses
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import track
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from likewise.commands.evaluate import renamed
+from likewise.data import DataError, Items
+from likewise.randomness import generator, number
+from likewise.training import optimizers, schedule
+from likewise.training.learner import build_tower
+from likewise.training.metrics import write_whole
+from likewise.training.plan import split
+from likewise.training.run import Encoder, RunError, features, load, save_module, save_weights
+
+FEWEST_STEPS, FEWEST_EPOCHS = 300, 10
+WEIGHT_DECAY, WARMUP = 1e-4, 0.05
+
+
+@dataclass(frozen=True)
+class FineTuned:
+    """Accuracy after fine-tuning and from scratch, and everything that they depend on."""
+
+    finetuned: float
+    scratch: float
+    encoder: str
+    share: float
+    labels: int
+    test: int
+    classes: int
+    epochs: int
+    batch_size: int
+    lr: float
+    seed: int
+
+    def as_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    def table(self) -> list[list[str]]:
+        """What is printed: names and accuracies."""
+        return [
+            [f"{self.test:,} items not trained on", f"accuracy with {self.labels:,} labels"],
+            ["from scratch", f"{self.scratch:.3f}"],
+            ["pre-trained, then fine-tuned", f"{self.finetuned:.3f}"],
+        ]
+
+    def note(self) -> str:
+        return (
+            f"{self.encoder} and a linear classifier, all weights trained; {self.share:.3g} of the labels, "
+            f"{self.classes} classes, {self.epochs} epochs of {self.batch_size}, adamw at {self.lr:g}, cosine, "
+            f"seed {self.seed}; the same for both, and the last step counts."
+        )
+
+
+def finetune(
+    run: Encoder | str | Path,
+    train: Any = None,
+    test: Any = None,
+    *,
+    labels: float = 0.1,
+    epochs: int | None = None,
+    batch_size: int = 64,
+    lr: float = 0.001,
+    seed: int = 0,
+    out: str | Path | None = None,
+    progress: bool = True,
+) -> FineTuned:
+    """Train a run's encoder and a classifier on a share of the labels, and the same network from scratch.
+
+    `train` is a source, by default the run's own; `test` another, by default the part that is held out of it.
+    `labels` is a share of each class, at least one item. Where `out` is given, the fine-tuned encoder is kept
+    there, for `likewise.load`, and its classifier beside it.
+    """
+    if not 0 < labels <= 1:
+        raise ValueError(f"labels must be a share above 0 and at most 1, got {labels:g}")
+    if batch_size < 2 or (epochs is not None and epochs < 1) or not lr > 0:
+        raise ValueError(
+            f"batch size must be at least 2, epochs at least 1 and lr positive, got {batch_size}, {epochs}, {lr:g}"
+        )
+    folder = None if out is None else Path(out)
+    if folder is not None and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise RunError(f"--out must be a new folder, got {folder}, which holds something")
+    encoder = run if isinstance(run, Encoder) else load(run)
+    recipe, about = encoder.recipe, encoder.about
+    items = encoder.open(train if train is not None else recipe.data.source, progress=progress)
+    tested = items if test is None else encoder.open(test, progress=progress)
+    if items.labels is None or tested.labels is None:
+        raise DataError(f"fine-tuning needs labels, got none in {(items if items.labels is None else tested).name}")
+    train_ids, test_ids = split(items, recipe) if test is None else (np.arange(len(items)), np.arange(len(tested)))
+    test_ids = test_ids[tested.labels[test_ids] >= 0]
+    picked = pick_labelled(items.labels, train_ids, labels, seed)
+    if len(picked) < 2 or not len(test_ids):
+        got = f"{len(picked)} and {len(test_ids)}"
+        raise DataError(f"fine-tuning needs at least 2 labelled items and one to test on, got {got} in {items.name}")
+    per_epoch = max(1, len(picked) // batch_size)
+    epochs = epochs or max(FEWEST_EPOCHS, -(-FEWEST_STEPS // per_epoch))
+    answers = torch.from_numpy(renamed(tested, items)[test_ids])
+
+    def accuracy(backbone: nn.Module, name: str) -> tuple[float, nn.Sequential]:
+        torch.manual_seed(number(seed, "classifier"))
+        classifier = nn.Linear(backbone.dim, len(items.classes))  # type: ignore[arg-type]
+        network = nn.Sequential(backbone, classifier).to(torch.accelerator.current_accelerator() or "cpu")
+        steps = _batches(picked, batch_size, epochs, seed)
+        total = per_epoch * epochs
+        console = Console(stderr=True, quiet=not progress)
+        _fit(network, encoder, items, track(steps, name, total, console=console, transient=True), total, lr, seed)
+        predicted = features(network, encoder.augmentation, tested, test_ids).argmax(dim=1)
+        return float((predicted == answers).double().mean()), network
+
+    fresh = build_tower(recipe.with_values({"encoder.init": "", "seed": seed}), about).encoder
+    from_scratch, _ = accuracy(fresh, "from scratch")
+    finetuned, network = accuracy(copy.deepcopy(encoder.backbone), "fine-tuning")
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_whole(folder / "recipe.toml", recipe.toml())
+        save_weights(folder, network[0], encoder.head, about)
+        save_module(folder / "classifier.safetensors", network[1], {"classes": json.dumps(items.classes)})
+    return FineTuned(
+        finetuned=finetuned,
+        scratch=from_scratch,
+        encoder=f"{recipe.encoder.name} by {recipe.method}",
+        share=labels,
+        labels=len(picked),
+        test=len(test_ids),
+        classes=len(items.classes),
+        epochs=epochs,
+        batch_size=min(batch_size, len(picked)),
+        lr=lr,
+        seed=seed,
+    )
+
+
+def pick_labelled(labels: NDArray[np.int64], ids: NDArray[np.int64], share: float, seed: int) -> NDArray[np.int64]:
+    """A share of each class's ids, at least one, drawn by the seed."""
+    rng = generator(seed, "labels")
+    picked = []
+    for label in np.unique(labels[ids]):
+        members = ids[labels[ids] == label]
+        order = torch.randperm(len(members), generator=rng).numpy()
+        if label >= 0:
+            picked.append(members[order[: max(1, round(share * len(members)))]])
+    return np.sort(np.concatenate(picked)) if picked else ids[:0]
+
+
+def _batches(ids: NDArray[np.int64], size: int, epochs: int, seed: int) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """Steps and the ids they see; the last short batch of an epoch is dropped."""
+    size = min(size, len(ids))
+    per_epoch = len(ids) // size
+    for epoch in range(epochs):
+        order = torch.randperm(len(ids), generator=generator(seed, "fine-tuning order", epoch)).numpy()
+        for place in range(per_epoch):
+            yield epoch * per_epoch + place, ids[order[place * size : (place + 1) * size]]
+
+
+def _fit(network: nn.Sequential, encoder: Encoder, items: Items, steps: Any, total: int, lr: float, seed: int) -> None:
+    network.train()
+    optimizer = optimizers.build("adamw", network, lr=lr, momentum=0.9, weight_decay=WEIGHT_DECAY)
+    device = next(network.parameters()).device
+    assert items.labels is not None
+    for step, ids in steps:
+        for group in optimizer.param_groups:
+            group["lr"] = lr * schedule.factor(step, total, schedule="cosine", warmup=WARMUP)
+        torch.manual_seed(number(seed, "fine-tuning dropout", step))
+        drawn = encoder.augmentation.draw(len(ids), generator(seed, "fine-tuning view", step))
+        views: Tensor = encoder.augmentation.apply(torch.from_numpy(items[ids]).to(device), drawn)
+        loss = cross_entropy(network(views), torch.from_numpy(items.labels[ids]).to(device))
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()

@@ -1,0 +1,126 @@
+"""`likewise train`: from a source to a run's folder, with an encoder and a report in it."""
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from likewise import ranks
+from likewise.report.contents import contents
+from likewise.report.page import render
+from likewise.training import plan
+from likewise.training.metrics import write_whole
+from likewise.training.progress import Observer, Screen
+from likewise.training.recipe import Recipe, RecipeError, parse_settings, read_toml
+from likewise.training.run import Run, RunError
+from likewise.training.trainer import Trainer
+
+MAY_CHANGE = ("data.source", "data.workers", "data.cache", "training.devices")  # when a run is resumed
+
+
+def train(
+    source: Any,
+    *,
+    method: str | None = None,
+    pairs: str | None = None,
+    keys: str | None = None,
+    dictionary: str | None = None,
+    loss: str | None = None,
+    encoder: str | None = None,
+    init: str | Path | None = None,
+    out: str | Path | None = None,
+    epochs: int | None = None,
+    steps: int | None = None,
+    batch_size: int | None = None,
+    lr: float | None = None,
+    temperature: float | None = None,
+    seed: int | None = None,
+    devices: int | None = None,
+    precision: str | None = None,
+    recipe: str | Path | None = None,
+    settings: Mapping[str, Any] | list[str] | None = None,
+    resume: bool = False,
+    progress: bool = True,
+) -> Run:
+    """Pre-train an encoder on a source of images or vectors, and leave it in the folder `out`.
+
+    What is not given comes from the recipe file, then from the method, then is chosen for the data;
+    `settings` change any value of the recipe (`{"dictionary.size": 4096}`). With `resume`, a run that was
+    cut off goes on from its last checkpoint, as if nothing had happened.
+    """
+    written: dict[str, Any] = read_toml(recipe) if recipe is not None else {}
+    named = {
+        "pairs.kind": pairs,
+        "keys.by": keys,
+        "dictionary.kind": dictionary,
+        "loss.kind": loss,
+        "encoder.name": encoder,
+        "encoder.init": None if init is None else str(init),
+        "training.epochs": epochs,
+        "training.steps": steps,
+        "training.batch_size": batch_size,
+        "optimizer.lr": lr,
+        "loss.temperature": temperature,
+        "seed": seed,
+        "training.devices": devices,
+        "training.precision": precision,
+    }
+    given = {key: value for key, value in named.items() if value is not None}
+    given |= parse_settings(settings) if isinstance(settings, list) else dict(settings or {})
+    if epochs is not None and steps is not None:
+        raise RecipeError(f"give epochs or steps, not both, got {epochs} epochs and {steps} steps")
+    if steps is not None and steps < 1:
+        raise RecipeError(f"steps must be at least 1, got {steps}")
+    if method is not None and written.get("method", method) != method:
+        raise RecipeError(f"the recipe {recipe} is of method {written['method']}, got method {method}")
+    if epochs is not None:
+        written.pop("training.steps", None)  # what is said here counts, not what the file says
+    if "data.size" in given:
+        written.pop("data.stored", None)
+    asked = written | given
+    Recipe().with_values(asked)  # refuses unknown keys before anything is opened
+    if isinstance(source, str | os.PathLike):
+        asked["data.source"] = os.fspath(source)
+    method = method if method is not None else asked.pop("method", None)
+    observer = Screen() if progress and ranks.is_first() else Observer()
+    folder = _folder(source, method, out, resume)
+    if resume and (folder / "recipe.toml").exists():
+        method, asked = _resumed(folder, method, asked)
+    if asked.get("training.devices", 1) > 1 and not ranks.launched() and sys.argv[0] in ("", "-", "-c"):
+        raise RecipeError(
+            "several devices start this program anew, so it must be a file: call train in a script, or use the command"
+        )
+    ready = plan.make_plan(source, method, asked, progress=progress and ranks.is_first())
+    trainer = Trainer(ready, folder, observer)
+    run = trainer.run(resume)
+    if ranks.is_first():
+        write_whole(run.report, render(contents(trainer, run.metrics)))
+    return run
+
+
+def _folder(source: Any, method: str | None, out: str | Path | None, resume: bool) -> Path:
+    """The run's folder: free, or a run to go on with."""
+    name = Path(os.fspath(source)).stem if isinstance(source, str | os.PathLike) else "run"
+    folder = Path(out) if out is not None else Path("runs") / "-".join(filter(None, [name or "run", method]))
+    if folder.exists() and not folder.is_dir():
+        raise RunError(f"--out must be a folder, got the file {folder}")
+    if not folder.exists() or not any(folder.iterdir()) or not ranks.is_first():
+        return folder
+    if not (folder / "recipe.toml").exists():
+        raise RunError(f"--out must be a new folder or a run, got {folder}, which holds other files")
+    if not resume:
+        raise RunError(f"{folder} holds a run already: --resume goes on with it, another --out starts a new one")
+    return folder
+
+
+def _resumed(folder: Path, method: str | None, asked: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The values of the run in `folder`; what is asked for must not differ, but for what changes no result."""
+    kept = read_toml(folder / "recipe.toml")
+    before = Recipe().with_values(kept)
+    for key, given in {**asked, "method": method or before.method}.items():
+        value = Recipe().with_values({key: given}).value(key)
+        if key not in MAY_CHANGE and before.value(key) != value:
+            raise RecipeError(f"{key} was {before.value(key)!r} in {folder} and cannot become {value!r} on resuming")
+    kept.pop("method", None)
+    return before.method, kept | {key: value for key, value in asked.items() if key in MAY_CHANGE}

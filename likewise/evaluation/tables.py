@@ -1,0 +1,99 @@
+"""Named figures as tables for people: a row for each kind of embedding, and below it what the figures depend on."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of text, the head first."""
+
+    rows: list[list[str]]
+    note: str
+
+
+def tables(found: Mapping[str, Any]) -> list[Table]:
+    """What `evaluate` found: with labels, by retrieval and clusters, and the geometry."""
+    about = found["about"]
+    rows = {name: row for name, row in found.items() if name != "about"}
+    shown = [_labels(about, rows), _retrieval(rows)] if about["labels"] else []
+    return [*shown, _geometry(about, rows)]
+
+
+def _labels(about: Row, rows: Mapping[str, Row]) -> Table:
+    first = next(iter(rows.values()))
+    knn, linear = first["knn"], first["linear"]
+    counts = list(first["few_labels"])
+    head = [f"{knn['test']:,} items not trained on", "k-NN", "linear"]
+    head += [f"{count} label{'s' * (count > 1)} a class" for count in counts]
+    body = [
+        [
+            name,
+            f"{row['knn']['accuracy']:.3f}",
+            f"{row['linear']['accuracy']:.3f}",
+            *(
+                f"{row['few_labels'][count]['accuracy']:.3f} ± {row['few_labels'][count]['spread']:.3f}"
+                for count in counts
+            ),
+        ]
+        for name, row in rows.items()
+    ]
+    l2 = ", ".join(f"{row['linear']['l2']:g}" for row in rows.values())
+    draws = first["few_labels"][counts[0]]["draws"]
+    note = (
+        f"accuracy, {knn['classes']} classes, {about['encoder']}. k-NN: k {knn['k']}, T {knn['temperature']:g}, "
+        f"{knn['train']:,} labels. Linear: {linear['train']:,} labels, l2 {l2}, chosen on a fifth of them. "
+        f"Few labels: nearest class mean, mean ± spread of {draws} draws."
+    )
+    return Table([head, *body], note)
+
+
+def _retrieval(rows: Mapping[str, Row]) -> Table:
+    first = next(iter(rows.values()))
+    retrieval, clusters = first["retrieval"], first["clustering"]
+    ks = list(retrieval["recall"])
+    body = [
+        [
+            name,
+            *(f"{row['retrieval']['recall'][k]:.3f}" for k in ks),
+            f"{row['retrieval']['mean_average_precision']:.3f}",
+            f"{row['clustering']['nmi']:.3f}",
+            f"{row['clustering']['ari']:.3f}",
+        ]
+        for name, row in rows.items()
+    ]
+    left_out = f", {retrieval['left_out']:,} left out whose label is not there" if retrieval["left_out"] else ""
+    note = (
+        f"{retrieval['queries']:,} queries among {retrieval['gallery']:,} items, by cosine{left_out}; clusters: "
+        f"k-means of {clusters['items']:,} items into {clusters['clusters']} against their labels."
+    )
+    return Table([["retrieval", *(f"recall@{k}" for k in ks), "mAP", "NMI", "ARI"], *body], note)
+
+
+def _geometry(about: Row, rows: Mapping[str, Row]) -> Table:
+    with_views = any("information" in row for row in rows.values())
+    head = ["geometry", "effective rank", "mean cosine", "uniformity"]
+    body = []
+    for name, row in rows.items():
+        shape = row["geometry"]
+        cells = [name, f"{shape['effective_rank']:.1f} of {shape['dim']}", f"{shape['alike']:.3f}"]
+        cells.append(f"{shape['uniformity']:.2f}")
+        if with_views:
+            nats = row.get("information")
+            cells.append(f"{row['alignment']:.3f}" if "alignment" in row else "–")
+            cells.append(f"{nats['bound']:.2f} of {nats['ceiling']:.2f} nats" if nats else "–")
+        body.append(cells)
+    shape = next(iter(rows.values()))["geometry"]
+    note = f"unit rows of {shape['items']:,} items, {about['test']}."
+    if with_views:
+        head += ["alignment", "information"]
+        nats = next(row["information"] for row in rows.values() if "information" in row)
+        items = f"{nats['candidates']:,}"
+        note += (
+            f" Alignment and information: two views of {items} items; information is the InfoNCE bound at "
+            f"T {nats['temperature']:g}, after the head where there is one, and can show log {items} at most."
+        )
+    return Table([head, *body], note)

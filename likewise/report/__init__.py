@@ -1,0 +1,1 @@
+"""What a run became, as one page that opens anywhere."""

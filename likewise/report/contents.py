@@ -1,0 +1,267 @@
+"""What a run's report says: the figures, curves and pictures, as one dictionary that the page draws."""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.decomposition import PCA
+from sklearn.manifold import TSNE
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from likewise import __version__
+from likewise.data import Items
+from likewise.evaluation.few_labels import few_labels
+from likewise.evaluation.geometry import geometry, verdict
+from likewise.evaluation.knn import knn
+from likewise.evaluation.neighbours import nearest
+from likewise.report import pictures
+from likewise.training.plan import lines, spread
+from likewise.training.recipe import Recipe
+from likewise.training.run import encoder_words, features
+from likewise.training.scores import same_ids
+from likewise.training.trainer import Trainer
+
+Ids = NDArray[np.int64]
+MAPPED, SEARCHED, ASKED, FOUND, SHOWN, PAIRED = 1000, 5000, 8, 8, 8, 256
+FEWEST_FOR_TSNE = 50
+BINS = 50
+SKIPPED_SHOWN = 200
+
+
+def contents(trainer: Trainer, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The report of a finished run, of which `rows` were logged; it looks at held-out items, if there are any."""
+    ready, learner = trainer.plan, trainer.learner
+    items, recipe = ready.items, ready.recipe
+    looked = spread(ready.test if len(ready.test) else ready.train, MAPPED)
+    known = spread(ready.train, SEARCHED) if len(ready.test) else looked
+    network, augmentation = learner.tower.encoder, learner.augmentation
+    known_rows, looked_rows = (features(network, augmentation, items, ids) for ids in (known, looked))
+    parameters = sum(parameter.numel() for parameter in learner.tower.parameters())
+    plan_lines = lines(ready, trainer.total, parameters, None, str(trainer.fabric.device))
+    return {
+        "title": f"{recipe.method} on {items.name}",
+        "when": time.strftime("%Y-%m-%d %H:%M", time.localtime((trainer.folder / "metrics.jsonl").stat().st_mtime)),
+        "version": f"likewise {__version__}",
+        # What was chosen is known to the run's first start only; the recipe has it.
+        "about": [text.split("\t", 1) for text in plan_lines if not text.startswith("chosen")],
+        "figures": figures(trainer, rows, known, known_rows, looked, looked_rows),
+        "verdict": verdict(geometry(looked_rows)),
+        "warnings": [f"step {row['step']:,}: {text}" for row in rows for text in row.get("health", [])],
+        "charts": charts(rows, recipe),
+        "histogram": histogram(trainer),
+        "map": map_of(items, looked, looked_rows, len(ready.test) > 0),
+        "neighbours": neighbours(items, known, known_rows, looked, looked_rows),
+        "pairs": pairs(trainer),
+        "recipe": recipe.toml(),
+        "skipped": {
+            "count": len(items.skipped),
+            "files": [[file.path, file.reason] for file in items.skipped[:SKIPPED_SHOWN]],
+        },
+    }
+
+
+def figures(
+    trainer: Trainer, rows: Sequence[dict[str, Any]], known: Ids, known_rows: Tensor, looked: Ids, looked_rows: Tensor
+) -> list[dict[str, str]]:
+    """The figures at the top, each with what it depends on."""
+    items = trainer.plan.items
+    encoder = encoder_words(trainer.recipe, trainer.about)
+    found = []
+    labels = None if items.labels is None else torch.from_numpy(items.labels)
+    if labels is not None and len(trainer.plan.test) and (labels[known] >= 0).any() and (labels[looked] >= 0).any():
+        parts = (known_rows, labels[known], looked_rows, labels[looked])
+        vote, few = knn(*parts), few_labels(*parts, per_class=5)
+        where = f"{vote.test:,} items not trained on; {encoder}"
+        found += [
+            {
+                "name": "k-NN",
+                "value": f"{vote.accuracy:.3f}",
+                "note": f"k {vote.k}, T {vote.temperature:g}, {vote.train:,} labels, {where}",
+            },
+            {
+                "name": "5 labels a class",
+                "value": f"{few.accuracy:.3f}",
+                "note": f"nearest class mean, ± {few.spread:.3f} over {few.draws} draws, {where}",
+            },
+        ]
+    shape = geometry(looked_rows)
+    rank = f"of {shape.dim}; {shape.items:,} items, centred unit rows; {encoder}"
+    found.append({"name": "effective rank", "value": f"{shape.effective_rank:.1f}", "note": rank})
+    last = rows[-1] if rows else {}
+    for name in ("bound", "estimate"):
+        if name in last:
+            most = f"log {last['candidates']:,.0f} = {last['chance']:.2f}"
+            note = f"nats, {name} by the last step's loss; it can never show more than {most}"
+            found.append({"name": "information", "value": f"{last[name]:.2f}", "note": note})
+    if trainer.recipe.dictionary.kind != "batch" and last.get("consistency") is not None:
+        note = "mean cosine of stored keys with the same views encoded by the last encoder"
+        found.append({"name": "consistency", "value": f"{last['consistency']:.3f}", "note": note})
+    return found
+
+
+def charts(rows: Sequence[dict[str, Any]], recipe: Recipe) -> list[dict[str, Any]]:
+    """The curves; one whose figures were never logged is left out."""
+    rows = [row | {"keys": row["size"] * row["fill"]} if "fill" in row else row for row in rows]
+    information = "bound" if any("bound" in row for row in rows) else "estimate"
+    is_bound = "It is a lower bound" if information == "bound" else "With stored or masked keys it is an estimate"
+    drawn = [
+        _chart(
+            "Loss",
+            "Below chance, something is learned; chance is log N of N candidates.",
+            rows,
+            loss="loss",
+            chance="chance, log N",
+        ),
+        _chart(
+            "Mutual information, nats",
+            f"log N − loss. {is_bound}, and it can never show more than log N.",
+            rows,
+            **{information: information, "chance": "ceiling, log N"},
+        ),
+        _chart("k-NN accuracy", "On items not trained on; the last step counts, not the best.", rows, knn="k-NN"),
+        _chart(
+            "Effective rank",
+            "How many directions the embeddings use; a fall is a collapse.",
+            rows,
+            effective_rank="effective rank",
+        ),
+        _chart("Dictionary: keys", "How many keys a query is looked up in.", rows, keys="keys"),
+        _chart("Dictionary: age", "Mean age of its keys, in steps.", rows, age="age"),
+        _chart(
+            "Dictionary: consistency",
+            "Mean cosine of stored keys with the same views encoded today: 1 where nothing has moved.",
+            rows,
+            consistency="consistency",
+        ),
+        _chart("Temperature", "Learned.", rows if recipe.loss.learnable else [], temperature="temperature"),
+    ]
+    stored = recipe.dictionary.kind != "batch"
+    return [c for c in drawn if c["series"][0]["points"] and (stored or not c["title"].startswith("Dictionary"))]
+
+
+def _chart(title: str, note: str, rows: Sequence[dict[str, Any]], **names: str) -> dict[str, Any]:
+    series = []
+    for key, name in names.items():
+        points = [[row["step"], row[key]] for row in rows if row.get(key) is not None]
+        series.append({"name": name, "points": points, "kind": "reference" if key == "chance" else "line"})
+    return {"title": title, "note": note, "x": "step", "series": series}
+
+
+@torch.no_grad()
+def histogram(trainer: Trainer) -> dict[str, Any]:
+    """Cosines of pairs that should agree and of those that should not, after training, as the loss compares them."""
+    batch, learner = trainer.batches.at(max(0, trainer.total - 1)), trainer.learner
+    learner.tower.eval()
+    ids = batch.ids[:PAIRED].to(trainer.fabric.device)
+    dtype = next(learner.tower.parameters()).dtype
+    first, second = (
+        normalize(learner.tower(learner.views(batch, which)[:PAIRED].to(dtype)).float(), dim=1)
+        for which in ("first", "second")
+    )
+    cosines = first @ second.T
+    positives, negatives = cosines.diagonal().cpu(), cosines[~same_ids(ids, ids)].cpu()
+    edges = torch.linspace(-1, 1, BINS + 1)
+
+    def shares(values: Tensor) -> list[float]:
+        counts = torch.histogram(values.clamp(-1, 1), edges).hist
+        return (counts / counts.sum().clamp(min=1)).tolist()
+
+    return {
+        "title": "Similarities of positives and negatives",
+        "note": f"Cosines between two views of {len(ids):,} items of the last batch, after the head. The further apart "
+        "the two heaps, the easier the look-up.",
+        "x": "cosine",
+        "edges": edges.tolist(),
+        "series": [
+            {"name": "positives", "shares": shares(positives)},
+            {"name": "negatives", "shares": shares(negatives)},
+        ],
+    }
+
+
+def map_of(items: Items, ids: Ids, rows: Tensor, held_out: bool) -> dict[str, Any]:
+    """Items on a plane, neighbours near each other, each with its picture."""
+    unit = normalize(rows, dim=1).numpy()
+    if len(ids) < FEWEST_FOR_TSNE or not np.isfinite(unit).all():
+        name, plane = "PCA", PCA(2).fit_transform(unit)
+    else:
+        small = PCA(min(50, *unit.shape)).fit_transform(unit)
+        perplexity = min(30.0, (len(ids) - 1) / 3)
+        name, plane = "t-SNE", TSNE(perplexity=perplexity, init="pca", random_state=0).fit_transform(small)
+    low, span = plane.min(axis=0), np.maximum(np.ptp(plane, axis=0), 1e-12)
+    labels = None if items.labels is None else items.labels[ids].tolist()
+    which = "items not trained on" if held_out else "items"
+    return {
+        "title": "Map of the embeddings",
+        "note": f"{name} of {len(ids):,} {which}: near each other means alike; distances far apart mean little. "
+        "Colours are labels, which training did not see."
+        if labels
+        else f"{name} of {len(ids):,} {which}.",
+        "points": np.round((plane - low) / span, 4).tolist(),
+        "labels": labels,
+        "classes": list(items.classes),
+        "names": [name_of(items, i) for i in ids],
+        "sprite": pictures.sheet(pictures.of_items(items, ids)),
+    }
+
+
+def neighbours(items: Items, known: Ids, known_rows: Tensor, looked: Ids, looked_rows: Tensor) -> dict[str, Any]:
+    """A few items, and those that the encoder finds most alike."""
+    places = torch.from_numpy(spread(np.arange(len(looked)), ASKED))
+    own = places if known is looked else None  # nothing was held out: the nearest of all is the query itself
+    tiles: list[int] = []
+    shown = []
+
+    def told(item: int) -> dict[str, Any]:
+        tiles.append(item)
+        label = None if items.labels is None or items.labels[item] < 0 else items.classes[items.labels[item]]
+        return {"tile": len(tiles) - 1, "name": name_of(items, item), "label": label}
+
+    for rows, similarity, found in nearest(looked_rows[places], known_rows, FOUND, own=own):
+        for place, cosines, likes in zip(places[rows].tolist(), similarity.tolist(), found.tolist(), strict=True):
+            query = told(int(looked[place]))
+            answers = [
+                told(int(known[like])) | {"similarity": round(c, 3)} for c, like in zip(cosines, likes, strict=True)
+            ]
+            for answer in answers:
+                unknown = query["label"] is None or answer["label"] is None
+                answer["same"] = None if unknown else answer["label"] == query["label"]
+            shown.append({"query": query, "found": answers})
+    return {
+        "title": "Nearest neighbours",
+        "note": f"By cosine, among {len(known):,} items" + (" trained on; queries are not." if own is None else "."),
+        "sprite": pictures.sheet(pictures.of_items(items, np.array(tiles))),
+        "rows": shown,
+    }
+
+
+def pairs(trainer: Trainer) -> dict[str, Any]:
+    """What the model was shown at its first step: items, and the views that it had to tell alike."""
+    batch, learner, items = trainer.batches.at(0), trainer.learner, trainer.plan.items
+    n = min(SHOWN, len(batch.items))
+    ids = trainer.plan.train[batch.items[:n].numpy()]
+    sheets = [pictures.of_items(items, ids), pictures.of_views(learner.views(batch, "first")[:n], learner.augmentation)]
+    names = ["item", "first view", "second view"]
+    if trainer.recipe.keys.by == "bank":
+        names.pop()  # the second is the item's slot in the bank
+    else:
+        sheets.append(pictures.of_views(learner.views(batch, "second")[:n], learner.augmentation))
+    side = max(tiles.shape[1] for tiles in sheets)
+    tiles = np.concatenate([pictures.enlarged(each, side) for each in sheets])
+    other = " The second is of another item of its group." if trainer.recipe.pairs.kind == "groups" else ""
+    return {
+        "title": "Pairs the model was shown",
+        "note": f"The first items of the first step, {trainer.recipe.pairs.preset} augmentations.{other} "
+        "If you cannot tell that two views belong together, the model may not either.",
+        "sprite": pictures.sheet(tiles),
+        "columns": names,
+        "rows": [[column * n + i for column in range(len(names))] for i in range(n)],
+    }
+
+
+def name_of(items: Items, item: int) -> str:
+    return items.paths[item] if items.paths is not None else f"item {item:,}"

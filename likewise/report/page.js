@@ -1,0 +1,43 @@
+// The report's page: draws what it holds into the sections that page.py wrote.
+"use strict";
+
+function neighbourRows({ sprite, rows }) {
+  const tile = pictures(sprite);
+  const named = ({ name, label }) => (label == null ? name : `${name}, class ${label}`);
+  const alike = ({ similarity }) => similarity?.toFixed(2) ?? "–";
+  const cut = (text) => element("span", { class: "cut" }, text);
+  const kinds = new Map([[true, "same"], [false, "other"]]);
+  const words = { same: ", same class as the query", other: ", another class than the query" };
+  const found = (item) => {
+    const kind = kinds.get(item.same);
+    return element("div", { class: kind ?? "" },
+      tile(item.tile, `${named(item)}, similarity ${alike(item)}${words[kind] ?? ""}`),
+      element("span", { class: "mark" }),
+      element("div", { class: "caption" }, cut(item.label ?? ""), alike(item)));
+  };
+  const query = (item) => element("div", { class: "query" },
+    tile(item.tile, `query: ${named(item)}`),
+    element("div", { class: "caption" }, cut(item.label ?? ""), element("span", { class: "name" }, item.name)));
+  const row = (one) => element("li", {}, query(one.query), element("div", { class: "found" }, ...one.found.map(found)));
+  const list = element("ul", { class: "neighbours" }, ...rows.map(row));
+  const key = (kind, text) => element("li", { class: kind }, element("span", { class: "mark" }), text);
+  const marks = element("ul", { class: "key" }, key("same", "same class as the query"), key("other", "another class"));
+  return list.querySelector(".same, .other") ? [marks, list] : [list];
+}
+
+function pairRows({ sprite, columns, rows }) {
+  const tile = pictures(sprite);
+  const row = (places, i) => element("li", {}, ...places.map((place, c) => tile(place, `${columns[c]}, row ${i + 1}`)));
+  const order = element("p", { class: "key" }, `From left to right: ${columns.join(", ")}.`);
+  return [order, element("ul", { class: "pairs" }, ...rows.map(row))];
+}
+
+{
+  const contents = JSON.parse(document.getElementById("contents").textContent);
+  const fill = (id, parts) => document.getElementById(id).append(...parts);
+  if (contents.map) fill("map", [embeddingMap(contents.map)]);
+  if (contents.neighbours) fill("neighbours", neighbourRows(contents.neighbours));
+  if (contents.histogram) fill("similarities", [histogram(contents.histogram)]);
+  if (contents.charts) fill("training", [element("div", { class: "charts" }, ...contents.charts.map(chart))]);
+  if (contents.pairs) fill("pairs", pairRows(contents.pairs));
+}

@@ -1,0 +1,144 @@
+"""The page of a run's report: one HTML file with everything in it, which needs no network.
+
+What `contents.py` found comes in as a dict. Words, figures and the recipe are written here, so that they can be
+read without JavaScript; charts, map and pictures are drawn from the embedded JSON by `charts.js`, `map.js` and
+`page.js`. Names of files and classes are anyone's: here they are escaped, there they are only ever text.
+"""
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+from importlib import resources
+from string import Template
+from typing import Any, NamedTuple
+
+SCRIPTS = ("parts.js", "charts.js", "map.js", "page.js")
+DRAWN = ("map", "neighbours", "histogram", "charts", "pairs")  # what the scripts are given
+SHOWN_AT_ONCE = 10  # warnings or skipped files; more are folded away
+READING = "Beside each name is its last value. Point at a chart, or use the arrow keys, to read the others."
+
+
+class Section(NamedTuple):
+    """A part of the page: where `#name` leads, its heading, and HTML below it."""
+
+    name: str
+    short: str  # in the line of links
+    heading: str
+    below: str
+    drawn: bool = False  # filled by a script, and not there without
+
+
+def render(contents: Mapping[str, Any]) -> str:
+    """The whole page as text, to be written as UTF-8."""
+    sections = list(_sections(contents))
+    return Template(_file("page.html")).substitute(
+        title=_text(contents["title"]),
+        version=_text(contents["version"]),
+        when=_text(contents["when"]),
+        verdict=_paragraph("verdict", contents.get("verdict")),
+        jump="\n".join(_link(section) for section in sections),
+        sections="\n".join(_html(section) for section in sections),
+        contents=_embedded({name: contents[name] for name in DRAWN if contents.get(name)}),
+        css=_file("page.css"),
+        script="\n".join(_file(name) for name in SCRIPTS),
+    )
+
+
+def _sections(contents: Mapping[str, Any]) -> Iterator[Section]:
+    """What there is to say, results first; what is missing is left out."""
+    if figures := contents.get("figures"):
+        yield Section("figures", "Figures", "Figures", _figures(figures))
+    if warnings := contents.get("warnings"):
+        yield Section("warnings", f"Warnings ({len(warnings):,})", "Warnings", _warnings(warnings))
+    for key, name, short in (
+        ("map", "map", "Map"),
+        ("neighbours", "neighbours", "Neighbours"),
+        ("histogram", "similarities", "Similarities"),
+    ):
+        if part := contents.get(key):
+            yield Section(name, short, part["title"], _paragraph("note", part.get("note")), drawn=True)
+    if contents.get("charts"):
+        yield Section("training", "Training", "Training", _paragraph("note", READING), drawn=True)
+    if pairs := contents.get("pairs"):
+        yield Section("pairs", "Pairs", pairs["title"], _paragraph("note", pairs.get("note")), drawn=True)
+    if about := contents.get("about"):
+        below = "".join(f"<dt>{_text(name)}</dt><dd>{_text(words)}</dd>" for name, words in about)
+        yield Section("plan", "Plan", "Plan", f'<dl class="plan">{below}</dl>')
+    if recipe := contents.get("recipe"):
+        yield Section("recipe", "Recipe", "Recipe", f'<pre tabindex="0">{_text(recipe)}</pre>')
+    if (skipped := contents.get("skipped")) and skipped["count"]:
+        yield Section("skipped", "Skipped files", "Skipped files", _skipped(skipped))
+
+
+def _link(section: Section) -> str:
+    return f'<a href="#{section.name}"{_kind(section)}>{_text(section.short)}</a>'
+
+
+def _kind(section: Section) -> str:
+    return ' class="drawn"' if section.drawn else ""
+
+
+def _html(section: Section) -> str:
+    heading = f"<h2>{_text(section.heading)}</h2>"
+    return f'<section id="{section.name}"{_kind(section)}>\n{heading}\n{section.below}\n</section>\n'
+
+
+def _figures(figures: Sequence[Mapping[str, Any]]) -> str:
+    tiles = (
+        f'<div><dt>{_text(figure["name"])}</dt><dd class="value">{_text(figure["value"])}</dd>'
+        f'<dd class="how">{_text(figure.get("note") or "")}</dd></div>'
+        for figure in figures
+    )
+    return '<dl class="figures">\n' + "\n".join(tiles) + "\n</dl>"
+
+
+def _warnings(warnings: Sequence[str]) -> str:
+    items = [f"<li>{_text(warning)}</li>" for warning in warnings]
+    shown, more = "".join(items[:SHOWN_AT_ONCE]), items[SHOWN_AT_ONCE:]
+    folded = _folded(f"{len(more):,} more", f'<ul class="warnings">{"".join(more)}</ul>') if more else ""
+    return f'<ul class="warnings">{shown}</ul>\n{folded}'
+
+
+def _skipped(skipped: Mapping[str, Any]) -> str:
+    count, files = skipped["count"], skipped["files"]
+    rows = "".join(f"<tr><td>{_text(name)}</td><td>{_text(reason)}</td></tr>" for name, reason in files)
+    table = f"<table><thead><tr><th>file</th><th>reason</th></tr></thead><tbody>{rows}</tbody></table>"
+    if len(files) > SHOWN_AT_ONCE:
+        which = "all of them" if len(files) == count else f"the first {len(files):,}"
+        table = _folded(which, table)
+    said = "1 file was skipped." if count == 1 else f"{count:,} files were skipped."
+    return f'<p class="note">{said}</p>\n{table if files else ""}'
+
+
+def _paragraph(kind: str, words: str | None) -> str:
+    return f'<p class="{kind}">{_text(words)}</p>' if words else ""
+
+
+def _folded(what: str, html: str) -> str:
+    return f"<details><summary>Show {what}</summary>{html}</details>"
+
+
+def _text(value: object) -> str:
+    """Text that stays text in HTML; the bytes of a name that is not UTF-8 are written out."""
+    return escape(str(value).encode("utf-8", "backslashreplace").decode("utf-8"))
+
+
+def _embedded(value: Any) -> str:
+    """JSON that can stand inside a script element: ASCII only, and no `<` that could begin a tag."""
+    return json.dumps(_plain(value), allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def _plain(value: Any) -> Any:
+    """The same with null for inf and nan, which JSON does not know: a diverged loss is a gap in its line."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def _file(name: str) -> str:
+    return (resources.files("likewise.report") / name).read_text(encoding="utf-8")

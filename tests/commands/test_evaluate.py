@@ -1,0 +1,168 @@
+"""`evaluate`: one ruler for raw input, the untrained and the learned encoder, and anyone's."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from typer.testing import CliRunner
+
+import likewise
+from likewise import data
+from likewise.cli import app
+from likewise.data import DataError
+from likewise.evaluation.knn import knn
+from likewise.evaluation.tables import tables
+from likewise.training.plan import split
+from likewise.training.run import RunError
+
+ROWS = ["raw input", "untrained encoder", "learned encoder"]
+
+
+def command(*arguments):
+    return CliRunner().invoke(app, ["evaluate", *map(str, arguments)])
+
+
+@pytest.fixture(scope="module")
+def found(run):
+    return likewise.evaluate(run.folder, progress=False)
+
+
+class Means(nn.Module):
+    """Anyone's encoder: the mean of every row of pixels."""
+
+    dim = 8
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def forward(self, images):
+        return self.scale * images.mean(dim=(1, 3))
+
+
+def test_the_rows_are_raw_input_untrained_and_learned_and_learning_shows(found):
+    assert list(found) == ["about", *ROWS]
+    learned, untrained = found["learned encoder"], found["untrained encoder"]
+    for name in ("knn", "linear"):
+        assert learned[name]["accuracy"] > untrained[name]["accuracy"]
+    assert learned["few_labels"][1]["accuracy"] > untrained["few_labels"][1]["accuracy"]
+    assert learned["retrieval"]["mean_average_precision"] > untrained["retrieval"]["mean_average_precision"]
+    assert learned["clustering"]["ari"] > untrained["clustering"]["ari"]
+    assert learned["information"]["bound"] > untrained["information"]["bound"]
+    assert learned["verdict"].startswith("not collapsed: ")
+
+
+def test_figures_are_those_of_the_evaluators_on_the_part_that_the_run_held_out(run, found):
+    items = data.open("digits")
+    train, test = split(items, run.recipe)
+    vectors, labels = torch.from_numpy(run.encoder.embed("digits").vectors), torch.from_numpy(items.labels)
+    expected = knn(vectors[train], labels[train], vectors[test], labels[test])
+    assert found["learned encoder"]["knn"]["accuracy"] == expected.accuracy
+    pixels = torch.from_numpy(items.array).flatten(1).float()
+    expected = knn(pixels[train], labels[train], pixels[test], labels[test])
+    assert found["raw input"]["knn"]["accuracy"] == expected.accuracy
+
+
+def test_fault_15_every_figure_is_printed_with_what_it_depends_on(run):
+    """k, temperature, layer, encoder, stem, split and sizes; and the weights are the last step's, not the best's."""
+    result = command(run.folder, "-k", 7, "--temperature", 0.1)
+    assert result.exit_code == 0, result.output
+    words = " ".join(result.stdout.split())
+    assert "180 items not trained on" in words
+    assert "backbone of resnet_tiny, small stem, 256 features, simclr, seed 0" in words
+    assert "k-NN: k 7, T 0.1, 1,617 labels" in words
+    assert "Linear: 1,617 labels, l2 " in words
+    assert "mean ± spread of 20 draws" in words
+    assert "180 queries among 1,617 items" in words
+    assert "can show log 180 at most" in words
+    assert "learned encoder: not collapsed: " in words
+
+
+def test_json_is_json_and_nothing_else(run, found):
+    result = command(run.folder, "--json")
+    assert json.loads(result.stdout) == json.loads(json.dumps(found))
+    assert result.stderr == ""
+
+
+def test_the_same_again(run, found):
+    assert likewise.evaluate(run.encoder, "digits", progress=False) == found
+
+
+def test_the_head_is_a_layer_too(run, found):
+    head = likewise.evaluate(run.folder, layer="head", progress=False)
+    assert head["about"]["encoder"].startswith("head of resnet_tiny, small stem, 128 features")
+    assert head["learned encoder"]["geometry"]["dim"] == 128
+    assert head["raw input"] == found["raw input"]
+
+
+def test_another_source_is_tested_by_the_names_of_its_classes(run):
+    """Two sources may number the same classes differently, and one may have a class that the other lacks."""
+    items = data.open("digits")
+    names = np.array(["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"])
+    first, second = {"x": items.array[:900], "y": names[items.labels[:900]]}, slice(900, None)
+    kept = items.labels[second] > 0  # nobody is a zero here, so that all others are numbered anew
+    asked = {"x": items.array[second][kept], "y": names[items.labels[second][kept]]}
+    found = likewise.evaluate(run.encoder, first, asked, progress=False)
+    assert found["about"]["train_items"] == 900
+    assert found["about"]["test_items"] == kept.sum()
+    assert found["learned encoder"]["knn"]["accuracy"] > 0.8
+
+
+def test_without_labels_the_geometry_remains(run):
+    found = likewise.evaluate(run.encoder, {"x": data.open("digits").array}, progress=False)
+    assert set(found["learned encoder"]) == {"geometry", "verdict", "alignment", "information"}
+    assert (found["about"]["labels"], found["about"]["test"]) == (False, "none: items trained on")
+    assert [table.rows[0][0] for table in tables(found)] == ["geometry"]
+
+
+def test_anyones_encoder_by_name():
+    result = command("tests.commands.test_evaluate:Means", "--data", "digits", "--json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert list(found) == ["about", "raw input", "tests.commands.test_evaluate:Means"]
+    assert 0.2 < found["tests.commands.test_evaluate:Means"]["knn"]["accuracy"] < 0.99
+
+
+def test_a_file_of_embeddings_is_measured_by_the_same_ruler(run, found, here):
+    embeddings = run.encoder.embed("digits", progress=False)
+    _, test = split(data.open("digits"), run.recipe)
+    is_test = np.isin(embeddings.ids, test)
+    np.savez("vectors.npz", vectors=embeddings.vectors, labels=embeddings.labels, is_test=is_test)
+    measured = likewise.evaluate("vectors.npz")
+    assert list(measured) == ["about", "embeddings"]
+    for name in ("knn", "linear", "retrieval", "clustering", "geometry"):
+        assert measured["embeddings"][name] == found["learned encoder"][name]
+
+
+def test_a_second_file_is_the_test_part(run, here):
+    embeddings = run.encoder.embed("digits", progress=False)
+    np.savez("a.npz", x=embeddings.vectors[:1500], y=embeddings.labels[:1500])
+    np.savez("b.npz", x=embeddings.vectors[1500:], y=embeddings.labels[1500:])
+    found = likewise.evaluate("a.npz", test="b.npz")
+    assert (found["about"]["train_items"], found["about"]["test_items"]) == (1500, 297)
+
+
+def test_embeddings_that_are_not_numbers_are_refused_in_a_sentence(here):
+    np.savez("nan.npz", x=np.full((20, 3), np.nan, dtype=np.float32), y=np.arange(20) % 2)
+    result = command("nan.npz")
+    assert result.exit_code == 1
+    assert "Traceback" not in result.stderr
+    assert result.stderr.startswith("likewise: ")
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_mistakes_are_one_sentence(run, here):
+    with pytest.raises(RunError, match=r"^nowhere is not a run: expected a folder with recipe\.toml$"):
+        likewise.evaluate("nowhere")
+    with pytest.raises(ValueError, match=r"^layer must be backbone or head, got 'neck'$"):
+        likewise.evaluate(run.folder, layer="neck")
+    with pytest.raises(ValueError, match=r"^name the data that tests:x is to be measured on \(--data\)$"):
+        likewise.evaluate("tests:x")
+    with pytest.raises(DataError, match=r"^the encoder takes images of 1 channel, got vectors of 64 features in "):
+        likewise.evaluate(run.folder, np.zeros((9, 64), dtype=np.float32))
+    with pytest.raises(
+        ValueError, match=r"^a file of embeddings is measured without other data, got e\.npz and digits$"
+    ):
+        likewise.evaluate("e.npz", "digits")

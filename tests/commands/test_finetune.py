@@ -1,0 +1,66 @@
+"""`finetune`: encoder and classifier on a share of the labels, and the same from scratch."""
+
+import json
+
+import numpy as np
+import pytest
+import safetensors
+from typer.testing import CliRunner
+
+import likewise
+from likewise.cli import app
+from likewise.commands.finetune import pick_labelled
+from likewise.data import DataError
+from likewise.training.run import RunError
+
+
+def command(*arguments):
+    return CliRunner().invoke(app, ["finetune", *map(str, arguments)])
+
+
+def test_it_trains_both_networks_and_says_what_the_figures_depend_on(run, here):
+    result = command(run.folder, "--labels", 0.05, "--epochs", 20, "--out", "tuned")
+    assert result.exit_code == 0, result.output
+    words = " ".join(result.stdout.split())
+    assert "180 items not trained on" in words
+    assert "accuracy with 80 labels" in words
+    assert "0.05 of the labels, 10 classes, 20 epochs of 64, adamw at 0.001, cosine, seed 0" in words
+    with safetensors.safe_open("tuned/classifier.safetensors", framework="pt") as file:
+        assert json.loads(file.metadata()["classes"]) == list("0123456789")
+        assert file.get_tensor("weight").shape == (10, 256)
+    before, after = run.encoder.embed("digits", progress=False), likewise.load("tuned").embed("digits", progress=False)
+    assert not np.allclose(before.vectors, after.vectors), "the encoder was trained too"
+
+
+def test_learned_labels_are_better_than_guesses_and_the_same_again(run):
+    first, second = (likewise.finetune(run.folder, labels=0.1, epochs=25, progress=False) for _ in range(2))
+    assert first == second
+    assert first.finetuned > 0.6
+    assert first.labels == 161
+
+
+def test_json_is_json_and_nothing_else(run):
+    result = command(run.folder, "--labels", 0.02, "--epochs", 1, "--json")
+    assert json.loads(result.stdout)["epochs"] == 1
+    assert result.stderr == ""
+
+
+def test_each_class_gives_its_share_and_at_least_one_item():
+    labels = np.array([0] * 100 + [1] * 10 + [2] + [-1] * 5)
+    picked = pick_labelled(labels, np.arange(len(labels)), 0.2, seed=0)
+    assert np.bincount(labels[picked]).tolist() == [20, 2, 1]
+    assert pick_labelled(labels, np.arange(len(labels)), 0.2, seed=1).tolist() != picked.tolist()
+    assert pick_labelled(labels, np.arange(50, 105), 1.0, seed=0).tolist() == list(range(50, 105))
+
+
+def test_mistakes_are_one_sentence(run, here):
+    with pytest.raises(ValueError, match=r"^labels must be a share above 0 and at most 1, got 10$"):
+        likewise.finetune(run.folder, labels=10)
+    with pytest.raises(DataError, match=r"^fine-tuning needs labels, got none in an array of shape \(20, 8, 8\)$"):
+        likewise.finetune(run.folder, np.zeros((20, 8, 8), dtype=np.uint8))
+    (here / "full").mkdir()
+    (here / "full" / "of.txt").write_text("mine")
+    with pytest.raises(RunError, match=r"^--out must be a new folder, got full, which holds something$"):
+        likewise.finetune(run.folder, out="full")
+    with pytest.raises(ValueError, match=r"^batch size must be at least 2, .* got 1, None, 0\.001$"):
+        likewise.finetune(run.folder, batch_size=1)
