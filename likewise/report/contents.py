@@ -49,7 +49,7 @@ def contents(trainer: Trainer, rows: Sequence[dict[str, Any]]) -> dict[str, Any]
         # What was chosen is known to the run's first start only; the recipe has it.
         "about": [text.split("\t", 1) for text in plan_lines if not text.startswith("chosen")],
         "figures": figures(trainer, rows, known, known_rows, looked, looked_rows),
-        "verdict": verdict(geometry(looked_rows)),
+        "verdict": (words := verdict(geometry(looked_rows)))[0].upper() + words[1:],
         "warnings": [f"step {row['step']:,}: {text}" for row in rows for text in row.get("health", [])],
         "charts": charts(rows, recipe),
         "histogram": histogram(trainer),
@@ -111,7 +111,7 @@ def charts(rows: Sequence[dict[str, Any]], recipe: Recipe) -> list[dict[str, Any
     drawn = [
         _chart(
             "Loss",
-            "Below chance, something is learned; chance is log N of N candidates.",
+            "Chance is log N of N candidates; below it, something is learned.",
             rows,
             loss="loss",
             chance="chance, log N",
@@ -125,7 +125,7 @@ def charts(rows: Sequence[dict[str, Any]], recipe: Recipe) -> list[dict[str, Any
         _chart("k-NN accuracy", "On items not trained on; the last step counts, not the best.", rows, knn="k-NN"),
         _chart(
             "Effective rank",
-            "How many directions the embeddings use; a fall is a collapse.",
+            "How many directions the embeddings of held-out items use, if any were held out.",
             rows,
             effective_rank="effective rank",
         ),
@@ -186,8 +186,9 @@ def histogram(trainer: Trainer) -> dict[str, Any]:
 def map_of(items: Items, ids: Ids, rows: Tensor, held_out: bool) -> dict[str, Any]:
     """Items on a plane, neighbours near each other, each with its picture."""
     unit = normalize(rows, dim=1).numpy()
-    if len(ids) < FEWEST_FOR_TSNE or not np.isfinite(unit).all():
-        name, plane = "PCA", PCA(2).fit_transform(unit)
+    if len(ids) < FEWEST_FOR_TSNE:
+        name, plane = "PCA", PCA(min(2, *unit.shape)).fit_transform(unit)
+        plane = np.pad(plane, [(0, 0), (0, 2 - plane.shape[1])])  # an embedding of one number has one axis
     else:
         small = PCA(min(50, *unit.shape)).fit_transform(unit)
         perplexity = min(30.0, (len(ids) - 1) / 3)
@@ -197,10 +198,8 @@ def map_of(items: Items, ids: Ids, rows: Tensor, held_out: bool) -> dict[str, An
     which = "items not trained on" if held_out else "items"
     return {
         "title": "Map of the embeddings",
-        "note": f"{name} of {len(ids):,} {which}: near each other means alike; distances far apart mean little. "
-        "Colours are labels, which training did not see."
-        if labels
-        else f"{name} of {len(ids):,} {which}.",
+        "note": f"{name} of {len(ids):,} {which}: near each other means alike, far apart means little."
+        + (" Colours are labels." if labels else ""),
         "points": np.round((plane - low) / span, 4).tolist(),
         "labels": labels,
         "classes": list(items.classes),

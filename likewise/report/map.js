@@ -4,7 +4,7 @@
 "use strict";
 
 const NAMED = 20; // classes in the legend; more are told apart by hue alone
-const MARGIN = 18;
+const MARGIN = 40; // the buttons lie in it
 
 function embeddingMap({ points, labels, classes, names, sprite }) {
   const classOf = (i) => (labels?.[i] >= 0 ? labels[i] : null);

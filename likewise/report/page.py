@@ -50,7 +50,7 @@ def _sections(contents: Mapping[str, Any]) -> Iterator[Section]:
     if figures := contents.get("figures"):
         yield Section("figures", "Figures", "Figures", _figures(figures))
     if warnings := contents.get("warnings"):
-        yield Section("warnings", f"Warnings ({len(warnings):,})", "Warnings", _warnings(warnings))
+        yield Section("warnings", f"Health ({len(warnings):,})", "What was said of its health", _warnings(warnings))
     for key, name, short in (
         ("map", "map", "Map"),
         ("neighbours", "neighbours", "Neighbours"),
