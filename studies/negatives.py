@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from benchmarks.measure import describe_machine, table
 from studies import sweep
 from studies.digits import SEEDS, SETTINGS, learn, references, words
-from studies.page import picture, write_section
+from studies.page import picture, print_row, write_section
 from studies.sweep import FIGURES, Line, Runs, cell, mean
 
 STUDY = "negatives"
@@ -38,6 +38,7 @@ def measure() -> tuple[dict[str, Line], dict[str, Runs]]:
     """The runs of each dictionary by negatives, and what they are compared with."""
     lines: dict[str, Line] = {dictionary: {negatives: [] for negatives in NEGATIVES} for dictionary in DICTIONARIES}
     known: dict[str, Runs] = {}
+    print(table(["", "negatives", "seed", *FIGURES.values()], []))
     for seed in SEEDS:
         for name, figures in references(STUDY, TEST / (TRAIN + TEST), seed).items():
             known.setdefault(name, []).append(figures)
@@ -45,8 +46,7 @@ def measure() -> tuple[dict[str, Line], dict[str, Runs]]:
             for negatives in NEGATIVES:
                 run = learn(STUDY, method, settings(dictionary, negatives), seed)
                 lines[dictionary][negatives].append(run)
-                figures = ", ".join(f"{name} {value:.3f}" for name, value in run.items())
-                print(f"{dictionary}, {negatives:,} negatives, seed {seed}: {figures}", flush=True)
+                print_row(dictionary, f"{negatives:,}", str(seed), *(f"{run[figure]:.3f}" for figure in FIGURES))
     return lines, known
 
 

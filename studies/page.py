@@ -51,6 +51,11 @@ def write_section(title: str, parts: Sequence[str]) -> None:
         measure.write_section(title, "\n\n".join(parts))
 
 
+def print_row(*cells: str) -> None:
+    """A row of a Markdown table, as soon as it is known."""
+    print("| " + " | ".join(cells) + " |", flush=True)
+
+
 def picture(name: str, width: float, height: float, draw: Callable[[Figure], object]) -> str:
     """Draw `studies/NAME.svg`, on white so that it can be read on any page; its Markdown."""
     with rc_context(STYLE):

@@ -7,13 +7,15 @@ went to 0.2, and SimCLR's best was 0.1 on ImageNet and 0.5 on CIFAR-10 (Chen et 
 what a temperature trades: how near positives are (alignment) against how far apart all others (uniformity).
 """
 
+from collections.abc import Collection
+
 import torch
 from matplotlib.figure import Figure
 
 from benchmarks.measure import describe_machine, table
 from studies import sweep
 from studies.digits import SEEDS, SETTINGS, learn, references, words
-from studies.page import picture, write_section
+from studies.page import picture, print_row, write_section
 from studies.sweep import FIGURES, Line, Runs, cell, mean
 
 STUDY = "temperature"
@@ -28,6 +30,7 @@ def measure() -> tuple[dict[str, Line], dict[str, Runs]]:
     share = TEST / (TRAIN + TEST)
     lines: dict[str, Line] = {method: {temperature: [] for temperature in TEMPERATURES} for method in METHODS}
     known: dict[str, Runs] = {}
+    print(table(["", "temperature", "seed", *FIGURES.values()], []))
     for seed in SEEDS:
         for name, figures in references(STUDY, share, seed).items():
             known.setdefault(name, []).append(figures)
@@ -35,8 +38,7 @@ def measure() -> tuple[dict[str, Line], dict[str, Runs]]:
             for temperature, runs in line.items():
                 settings = {"loss.temperature": temperature, "data.test": share, "training.steps": STEPS}
                 runs.append(run := learn(STUDY, method, settings, seed))
-                figures = ", ".join(f"{name} {value:.3f}" for name, value in run.items())
-                print(f"{method}, temperature {temperature:g}, seed {seed}: {figures}", flush=True)
+                print_row(method, f"{temperature:g}", str(seed), *(f"{run[figure]:.3f}" for figure in FIGURES))
     return lines, known
 
 
@@ -50,34 +52,40 @@ def results(lines: dict[str, Line], known: dict[str, Runs]) -> str:
     return table(head, rows)
 
 
-def conclusions(lines: dict[str, Line]) -> list[str]:
+def conclusions(lines: dict[str, Line], known: dict[str, Runs]) -> list[str]:
     """Which temperature was best, which are as good for all we know, and where 0.07 stands."""
-    found, won, level = [], 0, 0
-    for method, line in lines.items():
-        for figure, name in FIGURES.items():
-            ranked = sweep.rank(line, figure)
-            means, best, worst = ranked.means, ranked.best, ranked.worst
-            won += best == REPEATED
-            level += REPEATED in ranked.level
-            found.append(
-                f"- {method}, {name}: best at {best:g} ({means[best]:.3f}), worst at {worst:g} ({means[worst]:.3f}); "
-                f"{REPEATED:g} is number {list(means).index(REPEATED) + 1} of {len(means)}, "
-                f"{100 * (means[best] - means[REPEATED]):.1f} points behind the best. Within two standard errors of "
-                f"the best ({100 * ranked.margin:.1f} points): {', '.join(f'{value:g}' for value in ranked.level)}."
-            )
-    count = len(found)
+    rankings = {(method, key): sweep.rank(line, key) for method, line in lines.items() for key in FIGURES}
+    found = []
+    for (method, key), ranking in rankings.items():
+        means, best, worst = ranking.means, ranking.best, ranking.worst
+        found.append(
+            f"- {method}, {FIGURES[key]}: best at {best:g} ({means[best]:.3f}), worst at {worst:g} "
+            f"({means[worst]:.3f}); {REPEATED:g} is number {list(means).index(REPEATED) + 1} of {len(means)}, "
+            f"{100 * (means[best] - means[REPEATED]):.1f} points behind the best. Within two standard errors of "
+            f"the best ({100 * ranking.margin:.1f} points): {listed(ranking.level)}."
+        )
+    count = len(rankings)
+    won = sum(ranking.best == REPEATED for ranking in rankings.values())
+    level = sum(REPEATED in ranking.level for ranking in rankings.values())
+    lowest = sum(ranking.worst == min(TEMPERATURES) for ranking in rankings.values())
+    either = set.intersection(*(set(ranking.level) for (_, key), ranking in rankings.items() if key == "knn"))
     summary = (
         f"{REPEATED:g} was the best temperature in {won} of {count} comparisons, and in {level} of {count} it cannot "
-        "be told from the best:"
+        f"be told from the best. By k-NN, {listed(either)} cannot be told from the best in either method. "
+        f"{min(TEMPERATURES):g} was the worst in {lowest} of {count}."
     )
-    return [summary, "\n".join(found)]
+    return [summary, "\n".join(found), f"{sweep.caveat(lines, known)} Another length or data set can move the best."]
+
+
+def listed(values: Collection[float]) -> str:
+    return ", ".join(f"{value:g}" for value in sorted(values)) or "no temperature"
 
 
 def draw(figure: Figure, lines: dict[str, Line], known: dict[str, Runs]) -> None:
     left, right = sweep.draw(figure, lines, known, "temperature")
     for axes in (left, right):
         axes.axvline(REPEATED, color="#888888", linestyle=":", linewidth=1.5)
-    left.legend(loc="lower center", frameon=False)
+    left.legend(loc="lower right", frameon=False)
 
 
 def main() -> None:
@@ -92,7 +100,7 @@ def main() -> None:
         f"images; of both, less is better. {describe_machine([])}",
         results(lines, known),
         picture(STUDY, 9.6, 4.4, lambda figure: draw(figure, lines, known)),
-        *conclusions(lines),
+        *conclusions(lines, known),
     ]
     write_section("Temperature", parts)
     print("\n" + "\n\n".join(parts[2:]))
