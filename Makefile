@@ -5,12 +5,13 @@ VENV := .venv
 PEERS := .venv-peers
 RUN := $(VENV)/bin
 
-.PHONY: help install test test-slow browser demo bench bench-accuracy lint format clean
+.PHONY: help install test test-slow browser demo bench bench-accuracy study lint format clean
 
 help:
 	@echo "make demo       see it work"
 	@echo "make test       lint, type-check and test (make test-slow: the long tests too)"
 	@echo "make bench      measure against other libraries; writes benchmarks/RESULTS.md"
+	@echo "make study      measure the field's claims anew; writes studies/README.md"
 	@echo "make install    only set up $(VENV)"
 
 install: $(VENV)/installed
@@ -53,6 +54,11 @@ bench: $(PEERS)/installed
 	$(PEERS)/bin/python -m benchmarks.training
 	$(PEERS)/bin/python -m benchmarks.training memory
 	$(PEERS)/bin/python -m benchmarks.evaluation
+
+study: install
+	$(RUN)/python -m studies.mutual_information
+	$(RUN)/python -m studies.temperature
+	$(RUN)/python -m studies.negatives
 
 # CIFAR names an .npz with x_train, y_train, x_test and y_test.
 bench-accuracy: $(PEERS)/installed

@@ -15,6 +15,7 @@ import torch
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
 README = Path(__file__).parents[1] / "README.md"
+INTRO = "# Measured\n\nWritten by `make bench`; each section is one run.\n"
 MIB = 2**20
 
 
@@ -71,13 +72,12 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def write_section(title: str, text: str) -> None:
-    """Put a section into RESULTS.md in the place of the one with the same title."""
-    intro = "# Measured\n\nWritten by `make bench`; each section is one run.\n"
-    before = RESULTS.read_text() if RESULTS.exists() else intro
+def write_section(title: str, text: str, page: Path = RESULTS, intro: str = INTRO) -> None:
+    """Put a section into a page in the place of the one with the same title."""
+    before = page.read_text() if page.exists() else intro
     sections = re.split(r"^(?=## )", before, flags=re.MULTILINE)
     kept = [section.rstrip() for section in sections if not section.startswith(f"## {title}\n")]
-    RESULTS.write_text("\n\n".join([*kept, f"## {title}\n\n{text.strip()}"]) + "\n")
+    page.write_text("\n\n".join([*kept, f"## {title}\n\n{text.strip()}"]) + "\n")
 
 
 def quote_in_readme(name: str, text: str) -> None:

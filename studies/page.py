@@ -8,7 +8,6 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
@@ -45,15 +44,7 @@ def measured_once(study: str, settings: Mapping[str, Any], measurement: Callable
 
 def write_section(title: str, parts: Sequence[str]) -> None:
     """Put a study's section on the page, in the place of the one with the same title."""
-    if not PAGE.exists():
-        PAGE.write_text(INTRO)
-    with patch.object(measure, "RESULTS", PAGE):  # the benchmarks' own function, on this page
-        measure.write_section(title, "\n\n".join(parts))
-
-
-def print_row(*cells: str) -> None:
-    """A row of a Markdown table, as soon as it is known."""
-    print("| " + " | ".join(cells) + " |", flush=True)
+    measure.write_section(title, "\n\n".join(parts), PAGE, INTRO)
 
 
 def picture(name: str, width: float, height: float, draw: Callable[[Figure], object]) -> str:

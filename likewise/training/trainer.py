@@ -246,6 +246,8 @@ class Trainer:
     def _plan_lines(self, first: int) -> list[str]:
         parameters = sum(parameter.numel() for parameter in self.learner.tower.parameters())
         batch = self.batches.at(first)
+        if self.recipe.training.compile:
+            self.observer.say("the encoder is compiled first, which can take a minute")
         idle = self.learner.rehearse(batch)  # also to warm up
         if idle and ranks.count() > 1:
             raise RecipeError(

@@ -8,7 +8,7 @@ from torch import nn
 import likewise
 from likewise.training import trainer
 from likewise.training.recipe import RecipeError
-from likewise.training.run import RunError
+from likewise.training.run import RunError, features
 
 ENCODER = "tests.training.plain_encoder:plain"
 QUICK = {"encoder.name": ENCODER, "encoder.dim": 8, "training.batch_size": 16, "training.log_every": 1}
@@ -79,6 +79,24 @@ def test_evaluation_comes_when_it_is_due_whatever_is_logged(tmp_path):
     run = trained("digits", tmp_path / "run", steps=12, training__log_every=4, training__evaluate_every=6)
     assert [row["step"] for row in run.metrics] == [4, 6, 8, 12]
     assert [row["step"] for row in run.metrics if "knn" in row] == [6, 12]
+
+
+def test_the_geometry_of_held_out_items_is_looked_at_too_and_needs_no_labels(tmp_path):
+    last = trained("digits", tmp_path / "labelled").metrics[-1]
+    assert 1 < last["effective_rank"] < 256
+    assert last["uniformity"] < 0
+    assert -1 < last["alike"] < 1
+    without = trained({"x": images(64, 8, 8)}, tmp_path / "without").metrics[-1]
+    assert "knn" not in without
+    assert without["effective_rank"] > 1
+
+
+def test_looking_costs_a_small_share_of_the_steps_before_it(tmp_path, monkeypatch):
+    """Forward passes are counted, in items: an evaluation is 2 % of a run, or 64 items."""
+    seen = []
+    monkeypatch.setattr(trainer, "features", lambda *given: seen.append(len(given[-1])) or features(*given))
+    trained("digits", tmp_path / "run", steps=40, training__batch_size=64, training__evaluate_every=40)
+    assert sum(seen) == pytest.approx(0.02 * 3 * 40 * 64, abs=2)
 
 
 def test_candidates_are_those_of_the_look_up_not_of_the_queue_after_it(tmp_path):
