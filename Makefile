@@ -56,6 +56,7 @@ bench: $(PEERS)/installed
 	$(PEERS)/bin/python -m benchmarks.evaluation
 
 study: install
+	rm -rf runs/studies
 	$(RUN)/python -m studies.mutual_information
 	$(RUN)/python -m studies.temperature
 	$(RUN)/python -m studies.negatives

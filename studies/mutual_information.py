@@ -27,6 +27,7 @@ from likewise.losses import info_nce
 from likewise.randomness import generator
 from studies.page import COLOURS, grid, measured_once, picture, print_row, write_section
 
+STUDY = "mutual_information"
 DIM = 20
 INFORMATION = (0.5, 1.0, 2.0, 4.0, 6.0, 8.0, 10.0)  # nats
 STEPS = {16: 6000, 64: 3000, 256: 1500, 1024: 600, 4096: 200}  # of training, by candidates
@@ -121,7 +122,7 @@ def kept_cell(information: float, candidates: int) -> Cell:
     settings = {"information": information, "candidates": candidates, "dim": DIM, "seed": SEED}
     how = {"steps": STEPS[candidates], "lr": LEARNING_RATE[candidates], "pairs": MEASURED_PAIRS}
     measured = measured_once(
-        "mutual_information",
+        STUDY,
         settings | how,
         lambda: vars(measure_cell(information, candidates, **how)),  # type: ignore[arg-type]
     )
@@ -208,7 +209,7 @@ def main() -> None:
         f"seed {SEED}. {describe_machine([])}",
         "Each cell: the trained bound ± its standard error, *of* what the true density ratio scores, in nats.",
         results(cells),
-        picture("mutual_information", 8, 5.6, lambda figure: draw(figure, cells)),
+        picture(STUDY, "The bound over the true information, by N", 8, 5.6, lambda figure: draw(figure, cells)),
         verdict(cells),
         message(cells),
     ]

@@ -47,13 +47,18 @@ def write_section(title: str, parts: Sequence[str]) -> None:
     measure.write_section(title, "\n\n".join(parts), PAGE, INTRO)
 
 
-def picture(name: str, width: float, height: float, draw: Callable[[Figure], object]) -> str:
-    """Draw `studies/NAME.svg`, on white so that it can be read on any page; its Markdown."""
+def print_row(*cells: str) -> None:
+    """A row of a Markdown table, as soon as it is known."""
+    print("| " + " | ".join(cells) + " |", flush=True)
+
+
+def picture(name: str, words: str, width: float, height: float, draw: Callable[[Figure], object]) -> str:
+    """Draw `studies/NAME.svg`, on white so that it can be read on any page; its Markdown, with words for who cannot."""
     with rc_context(STYLE):
         figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
         draw(figure)
         figure.savefig(FOLDER / f"{name}.svg", metadata={"Date": None})
-    return f"![{name.replace('_', ' ')}]({name}.svg)"
+    return f"![{words}]({name}.svg)"
 
 
 def grid(axes: Axes) -> None:

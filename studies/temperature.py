@@ -99,7 +99,7 @@ def main() -> None:
         "mean ‖a − b‖² of two views) and uniformity (Wang & Isola, 2020) are of the head's unit rows on held-out "
         f"images; of both, less is better. {describe_machine([])}",
         results(lines, known),
-        picture(STUDY, 9.6, 4.4, lambda figure: draw(figure, lines, known)),
+        picture(STUDY, "Accuracy over temperature, by method", 9.6, 4.4, lambda figure: draw(figure, lines, known)),
         *conclusions(lines, known),
     ]
     write_section("Temperature", parts)

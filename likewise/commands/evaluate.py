@@ -3,6 +3,7 @@
 The encoder is a run, anyone's `module:callable`, or a file of embeddings: one ruler for all.
 """
 
+import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -20,11 +21,11 @@ from likewise.data.embeddings import ENDINGS, read_embeddings
 from likewise.evaluation.figures import Embedded, measure
 from likewise.pairs import augment
 from likewise.pairs.crops import centre_square
-from likewise.randomness import generator
+from likewise.randomness import generator, number
 from likewise.training.learner import build_tower
 from likewise.training.plan import split, spread
 from likewise.training.recipe import Recipe
-from likewise.training.run import EMBED_BATCH, Encoder, encoder_words, features, load
+from likewise.training.run import EMBED_BATCH, Encoder, encoder_words, features, load, place_of
 
 Ids = NDArray[np.int64]
 RAW_SIDE = 32  # raw images are compared at no more pixels than this, so that they fit in memory
@@ -47,8 +48,9 @@ class Subject:
     name: str
     open: Callable[[Any], Items]
     ways: Callable[[Items, Ids], Mapping[str, Way]]  # given the items and those to train on
-    recipe: Recipe  # for the split, and the temperature of the loss
-    source: Any = None
+    recipe: Recipe  # for the split
+    temperature: float = 0.1  # of the loss, for the information bound
+    trained_on: str = ""  # fingerprint of the data
 
 
 def evaluate(
@@ -73,7 +75,7 @@ def evaluate(
     if layer not in ("backbone", "head"):
         raise ValueError(f"layer must be backbone or head, got {layer!r}")
     subject = _subject(encoder, train, layer, size, seed, progress)
-    items = subject.open(subject.source if train is None else train)
+    items = subject.open(train)
     train_ids, test_ids = split(items, subject.recipe)
     tested = items
     if test is not None:
@@ -85,18 +87,21 @@ def evaluate(
     labels: tuple[Tensor, Tensor] | tuple[None, None] = (None, None)
     if items.labels is not None and tested.labels is not None:
         labels = (torch.from_numpy(items.labels[train_ids]), torch.from_numpy(renamed(tested, items)[test_ids]))
-    apart = len(test_ids) > 0
-    if not apart:
-        test_ids = spread(train_ids, WITHOUT_TEST)
+    words = "items not trained on" if test is None and subject.trained_on == items.fingerprint else "test items"
+    if not len(test_ids):
+        test_ids, words = spread(train_ids, WITHOUT_TEST), "items, none held out"
+        labels = (None, None)
+    if any(part is None or not (part >= 0).any() for part in labels):
         labels = (None, None)
     about = {
         "encoder": subject.name,
         "data": items.name,
-        "test": tested.name if test is not None else "a held-out part" if apart else "none: items trained on",
+        "test": tested.name,
+        "test_words": words,
         "train_items": len(train_ids),
         "test_items": len(test_ids),
         "labels": labels[0] is not None,
-        "loss_temperature": subject.recipe.loss.temperature,
+        "loss_temperature": subject.temperature,
     }
     found: dict[str, Any] = {"about": about}
     viewed = spread(test_ids, WITH_VIEWS)
@@ -114,7 +119,7 @@ def evaluate(
                 *labels,
                 k=k,
                 temperature=temperature,
-                loss_temperature=subject.recipe.loss.temperature,
+                loss_temperature=subject.temperature,
                 seed=seed,
             )
         except ValueError as error:
@@ -134,7 +139,11 @@ def _subject(
             raise ValueError(f"a file of embeddings is measured without other data, got {text} and {train}")
         seeded = Recipe().with_values({"seed": seed})
         way = Way(lambda items, ids: torch.from_numpy(items[ids]))
-        return Subject(f"the vectors of {text}", read_embeddings, lambda *_: {"embeddings": way}, seeded, text)
+
+        def opened(source: Any) -> Items:
+            return read_embeddings(text if source is None else source)
+
+        return Subject(f"the vectors of {text}", opened, lambda *_: {"embeddings": way}, seeded)
     if ":" in text and not Path(text).exists():
         if train is None:
             raise ValueError(f"name the data that {text} is to be measured on (--data)")
@@ -147,8 +156,9 @@ def _subject(
 def _run(encoder: Encoder, layer: str, progress: bool) -> Subject:
     recipe, about = encoder.recipe, encoder.about
     device = torch.accelerator.current_accelerator() or torch.device("cpu")
-    learned = nn.Sequential(encoder.backbone, encoder.head).to(device)
-    fresh = build_tower(recipe.with_values({"encoder.init": ""}), about)
+    # Copies: neither the mode nor the place of the caller's encoder changes.
+    learned = copy.deepcopy(nn.Sequential(encoder.backbone, encoder.head)).to(device)
+    fresh = build_tower(recipe.with_values({"encoder.bn_splits": 1}), about)
     untrained = nn.Sequential(fresh.encoder, fresh.head).to(device)
 
     def way(network: nn.Sequential) -> Way:
@@ -167,11 +177,13 @@ def _run(encoder: Encoder, layer: str, progress: bool) -> Subject:
     dim = encoder.backbone.dim if layer == "backbone" else recipe.encoder.dim
     name = f"{encoder_words(recipe, about, layer)}, {dim} features, {recipe.method}, seed {recipe.seed}"
     opened = partial(encoder.open, progress=progress)
-    return Subject(name, opened, lambda *_: ways, recipe, recipe.data.source or None)
+    temperature = about.get("temperature", recipe.loss.temperature)
+    return Subject(name, opened, lambda *_: ways, recipe, temperature, about.get("fingerprint", ""))
 
 
 def _anyones(name: str, size: int | None, seed: int, progress: bool) -> Subject:
     def ways(items: Items, train: Ids) -> Mapping[str, Way]:
+        torch.manual_seed(number(seed, "weights"))  # where it draws its own
         if items.kind == "vector":
             prepared: augment.Augmentation = augment.VectorViews.fitted(torch.from_numpy(items[train]))
             network = encoders.build(name, features=items.array.shape[1])
@@ -179,8 +191,7 @@ def _anyones(name: str, size: int | None, seed: int, progress: bool) -> Subject:
             channels, side = items.array.shape[1], size or min(items.array.shape[2:])
             prepared = augment.preset("none", size=side, channels=channels)
             network = encoders.build(name, channels=channels, size=side)
-        device = torch.accelerator.current_accelerator() or torch.device("cpu")
-        network.to(device)
+        network.to(torch.accelerator.current_accelerator() or "cpu")
         return {"raw input": Way(_raw), name: Way(lambda items, ids: features(network, prepared, items, ids))}
 
     seeded = Recipe().with_values({"seed": seed})
@@ -209,10 +220,12 @@ def _raw(items: Items, ids: Ids) -> Tensor:
 def _raw_views(
     augmentation: augment.Augmentation, items: Items, ids: Ids, seed: int, which: str
 ) -> tuple[Tensor, Tensor]:
-    """Normalised pixels of drawn views, (n, d), for both uses."""
+    """Pixels of drawn views, (n, d), as `_raw` has them, for both uses."""
     views = torch.cat(_views(augmentation, items, ids, seed, which, torch.device("cpu")))
-    if views.ndim == 4 and views.shape[-1] > RAW_SIDE:
-        views = nn.functional.interpolate(views, size=RAW_SIDE, mode="area")
+    if isinstance(augmentation, augment.PlainViews):
+        views = augmentation.restored(views)
+        if views.shape[-1] > RAW_SIDE:
+            views = nn.functional.interpolate(views, size=RAW_SIDE, mode="area")
     return views.flatten(1), views.flatten(1)
 
 
@@ -227,6 +240,6 @@ def _views(
 
 @torch.no_grad()
 def _through(network: nn.Module, parts: list[Tensor]) -> Tensor:
-    dtype = next(network.parameters()).dtype
+    dtype = place_of(network).dtype
     network.eval()
     return torch.cat([network(part.to(dtype)).float().cpu() for part in parts])

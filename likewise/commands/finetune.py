@@ -54,7 +54,7 @@ class FineTuned:
     def table(self) -> list[list[str]]:
         """What is printed: names and accuracies."""
         return [
-            [f"{self.test:,} items not trained on", f"accuracy with {self.labels:,} labels"],
+            [f"{self.test:,} test items", f"accuracy with {self.labels:,} labels"],
             ["from scratch", f"{self.scratch:.3f}"],
             ["pre-trained, then fine-tuned", f"{self.finetuned:.3f}"],
         ]
@@ -97,7 +97,7 @@ def finetune(
         raise RunError(f"--out must be a new folder, got {folder}, which holds something")
     encoder = run if isinstance(run, Encoder) else load(run)
     recipe, about = encoder.recipe, encoder.about
-    items = encoder.open(train if train is not None else recipe.data.source, progress=progress)
+    items = encoder.open(train, progress=progress)
     tested = items if test is None else encoder.open(test, progress=progress)
     if items.labels is None or tested.labels is None:
         raise DataError(f"fine-tuning needs labels, got none in {(items if items.labels is None else tested).name}")
@@ -122,7 +122,7 @@ def finetune(
         predicted = features(network, encoder.augmentation, tested, test_ids).argmax(dim=1)
         return float((predicted == answers).double().mean()), network
 
-    fresh = build_tower(recipe.with_values({"encoder.init": "", "seed": seed}), about).encoder
+    fresh = build_tower(recipe.with_values({"encoder.init": "", "encoder.bn_splits": 1, "seed": seed}), about).encoder
     from_scratch, _ = accuracy(fresh, "from scratch")
     finetuned, network = accuracy(copy.deepcopy(encoder.backbone), "fine-tuning")
     if folder is not None:

@@ -95,7 +95,10 @@ def train(
     trainer = Trainer(ready, folder, observer)
     run = trainer.run(resume)
     if ranks.is_first():
-        write_whole(run.report, render(contents(trainer, run.metrics)))
+        try:
+            write_whole(run.report, render(contents(trainer, run.metrics)))
+        except ValueError as error:  # the run is whole all the same
+            observer.say(f"the report could not be written: {error}")
     return run
 
 

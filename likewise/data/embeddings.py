@@ -1,5 +1,6 @@
 """Embeddings in a file, anyone's: vectors with labels, as `.npz` or Parquet."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -43,30 +44,51 @@ def _called(name: str) -> str | None:
     return next((ours for ours, names in NAMES.items() if name in names), None)
 
 
+def _roles(names: Iterable[str], path: Path) -> dict[str, str]:
+    """Which array or column is x, which y, which is_test."""
+    found: dict[str, str] = {}
+    for name in names:
+        ours = _called(name)
+        if ours in found:
+            raise DataError(f"{path} must have one of {found[ours]} and {name}, got both")
+        if ours:
+            found[ours] = name
+    return found
+
+
 def _npz(path: Path) -> dict[str, Any]:
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            return {ours: archive[key] for key in archive.files if (ours := _called(key))}
+            return {ours: archive[key] for ours, key in _roles(archive.files, path).items()}
+    except DataError:
+        raise
     except Exception as error:  # numpy, zipfile and zlib raise what they like about a broken file
         raise DataError(f"cannot read {path}: {' '.join(str(error).split())[:200]}") from None
 
 
 def _parquet(path: Path) -> dict[str, Any]:
-    parquet = needed("pyarrow.parquet", "Parquet", "parquet")
+    parquet, compute = (needed(f"pyarrow.{part}", "Parquet", "parquet") for part in ("parquet", "compute"))
     try:
-        columns = {ours: key for key in parquet.read_schema(path).names if (ours := _called(key))}
+        columns = _roles(parquet.read_schema(path).names, path)
         table = parquet.read_table(path, columns=list(columns.values()))
+    except DataError:
+        raise
     except (OSError, ValueError) as error:  # pyarrow's own errors are these
         raise DataError(f"cannot read {path}: {' '.join(str(error).split())[:200]}") from None
     found: dict[str, Any] = {}
     for ours, name in columns.items():
-        values = table.column(name).to_pylist()
+        column = table.column(name).combine_chunks()
         if ours == "x":
-            lengths = {-1 if value is None else len(value) for value in values}
-            if len(lengths) != 1 or -1 in lengths:
-                raise DataError(f"{name} must be vectors of one length in {path}, got lengths {sorted(lengths)[:5]}")
-            found[ours] = np.array(values, dtype=np.float32)
-        elif ours == "y":
+            is_list = "list" in str(column.type)
+            lengths = compute.list_value_length(column).unique().to_pylist() if is_list else []
+            if len(lengths) != 1 or None in lengths:
+                got = f"lengths {lengths[:5]}" if is_list else str(column.type)
+                raise DataError(f"{name} must be vectors of one length in {path}, got {got}")
+            flat = column.flatten().to_numpy(zero_copy_only=False)
+            found[ours] = flat.astype(np.float32).reshape(len(column), -1)
+            continue
+        values = column.to_pylist()
+        if ours == "y":
             empty: str | int = "" if any(isinstance(value, str) for value in values) else -1
             found[ours] = np.array([empty if value is None else value for value in values])
         else:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from likewise.evaluation.clustering import Clustering, clustering
@@ -72,6 +73,9 @@ def measure(
         knn=knn(*parts, k=k, temperature=temperature),
         linear=linear_probe(*parts, seed=seed),
         few_labels={count: few_labels(*parts, per_class=count, seed=seed) for count in PER_CLASS},
-        retrieval=retrieval(embedded.test, test_labels, embedded.train, train_labels),
+        # Where no class of the test items is known there is nothing to be found.
+        retrieval=retrieval(embedded.test, test_labels, embedded.train, train_labels)
+        if torch.isin(test_labels[test_labels >= 0], train_labels).any()
+        else None,
         clustering=clustering(embedded.test, test_labels, seed=seed),
     )

@@ -22,6 +22,7 @@ class Geometry:
     uniformity: float  # log mean e^(−2 ‖x − y‖²): 0 where all are one point, near −4 on a whole sphere
     effective_rank: float
     alike: float  # mean cosine of two different items
+    zeros: int  # items whose embedding is zero, and has no direction
     dim: int
     items: int
 
@@ -33,6 +34,7 @@ def geometry(rows: Tensor) -> Geometry:
         uniformity=uniformity(rows),
         effective_rank=effective_rank(rows),
         alike=mean_cosine(rows),
+        zeros=int((rows == 0).all(dim=1).sum()),
         dim=rows.shape[1],
         items=len(rows),
     )
@@ -52,10 +54,11 @@ def uniformity(rows: Tensor) -> float:
     n = len(rows)
     if n < 2:
         return 0.0
-    total = 0.0
+    total, squares = 0.0, rows.square().sum(dim=1)
     for start in range(0, n, ROWS_AT_ONCE):
         tile = rows[start : start + ROWS_AT_ONCE]
-        kernel = (4 * (tile @ rows[start:].T) - 4).exp_()  # ‖x − y‖² = 2 − 2 cosine
+        distance = squares[start : start + ROWS_AT_ONCE, None] + squares[start:] - 2 * (tile @ rows[start:].T)
+        kernel = distance.mul_(-2).exp_()
         total += float(kernel.triu_(diagonal=1).sum(dtype=torch.float64))  # each pair once
     return math.log(max(total / (n * (n - 1) / 2), 1e-300))
 
@@ -68,9 +71,9 @@ def effective_rank(rows: Tensor) -> float:
     centred = rows.double() - rows.double().mean(dim=0)
     # Of the smaller Gram matrix: the square roots of its eigenvalues are the singular values.
     gram = centred.T @ centred if rows.shape[0] >= rows.shape[1] else centred @ centred.T
-    values = torch.linalg.eigvalsh(gram).clamp(min=0)
-    singular = values.where(values > values.max() * 1e-12, 0).sqrt()
-    if not singular.sum() > 1e-6 * math.sqrt(len(rows)):  # rounding is no direction
+    singular = torch.linalg.eigvalsh(gram).clamp(min=0).sqrt()
+    singular = singular.where(singular > 1e-6 * rows.double().norm(), 0)  # rounding is no direction
+    if not singular.any():
         return 0.0
     share = singular / singular.sum()
     return float(torch.special.entr(share).sum().exp())
@@ -81,7 +84,8 @@ def mean_cosine(rows: Tensor) -> float:
     n = len(rows)
     if n < 2:
         return 1.0
-    return (float(rows.double().sum(dim=0).square().sum()) - n) / (n * (n - 1))
+    rows = rows.double()
+    return float(rows.sum(dim=0).square().sum() - rows.square().sum()) / (n * (n - 1))
 
 
 def verdict(found: Geometry) -> str:
@@ -91,9 +95,11 @@ def verdict(found: Geometry) -> str:
     if found.items < 2:
         return "there is one item only: nothing can be said of a collapse"
     most = min(found.dim, found.items - 1)
+    if found.zeros > 0.01 * found.items:
+        return f"collapsed: {found.zeros:,} of {found.items:,} items have the embedding zero"
     if found.alike > 0.99 or found.effective_rank == 0:
         return f"collapsed: nearly all items have the same embedding ({alike}, {rank})"
-    if found.effective_rank < min(2.0, 0.5 * most):
+    if most > 1 and found.effective_rank < 1.5:
         return f"collapsed to a line: the items differ in hardly more than one direction ({rank}, {alike})"
     if found.effective_rank < 0.05 * most:
         return f"partly collapsed: few of the {found.dim} directions are used ({rank}, {alike})"

@@ -9,6 +9,7 @@ def rows_of(part: str, rows: Tensor) -> Tensor:
         raise ValueError(f"{part} must be embeddings (n, d), at least one, got shape {tuple(rows.shape)}")
     if not rows.isfinite().all():
         raise ValueError(f"{part} embeddings must be finite, got NaN or infinity")
+    rows = rows.detach()
     return rows if rows.is_floating_point() else rows.float()
 
 
@@ -21,4 +22,5 @@ def labelled(part: str, rows: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         raise ValueError(f"{part} must have at least one labelled item, got none")
     if not rows.isfinite().all():
         raise ValueError(f"{part} embeddings must be finite, got NaN or infinity")
-    return rows[kept], labels[kept]
+    rows = rows.detach()
+    return (rows if rows.is_floating_point() else rows.float())[kept], labels[kept]

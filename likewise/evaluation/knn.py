@@ -47,18 +47,18 @@ def knn(
         temperature=temperature,
         train=len(train),
         test=len(test),
-        classes=int(train_labels.max()) + 1,
+        classes=len(torch.unique(train_labels)),
     )
 
 
 @torch.no_grad()
 def knn_predict(train: Tensor, train_labels: Tensor, test: Tensor, *, k: int = 20, temperature: float = 0.07) -> Tensor:
     """Labels (m,) for `test` (m, d). Only labels of the training items can win."""
-    classes = int(train_labels.max()) + 1
+    known, train_labels = torch.unique(train_labels, return_inverse=True)
     predicted = torch.empty(len(test), dtype=torch.int64, device=test.device)
     for rows, similarity, neighbours in nearest(test, train, k):
-        votes = torch.zeros(len(similarity), classes, dtype=train.dtype, device=train.device)
+        votes = torch.zeros(len(similarity), len(known), dtype=train.dtype, device=train.device)
         # Measured from the nearest: the same winner, and no overflow at small temperatures.
         weights = ((similarity - similarity[:, :1]) / temperature).exp()
-        predicted[rows] = votes.scatter_add_(1, train_labels[neighbours], weights).argmax(dim=1)
+        predicted[rows] = known[votes.scatter_add_(1, train_labels[neighbours], weights).argmax(dim=1)]
     return predicted

@@ -77,7 +77,7 @@ def linear_probe(
     return Linear(
         accuracy=float((predicted == test_labels).double().mean()),
         l2=best,
-        chosen=l2 is None,
+        chosen=l2 is None and len(train) * HELD_OUT >= 1,
         train=len(train),
         test=len(test),
         classes=len(known),
@@ -119,7 +119,12 @@ class Problem:
         self.targets, self.classes = targets, classes
         self.mean = features.mean(dim=0)
         self.features = features - self.mean  # the intercepts are free: the same problem, better conditioned
-        covariance = torch.zeros(features.shape[1], features.shape[1], dtype=torch.float64, device=features.device)
+        self.basis: Tensor | None = None
+        if features.shape[1] > len(features):  # the weights are sums of rows: there are no more directions than those
+            self.basis = torch.linalg.qr(self.features.T).Q
+            self.features = self.features @ self.basis
+        dim = self.features.shape[1]
+        covariance = torch.zeros(dim, dim, dtype=torch.float64, device=features.device)
         for rows in torch.split(self.features, ROWS_AT_ONCE):
             covariance += (rows.T @ rows).double()
         values, self.directions = torch.linalg.eigh(covariance / len(features))
@@ -132,7 +137,8 @@ class Problem:
         shape = (len(scale) + 1, self.classes)
         seen = torch.zeros(shape, dtype=torch.float64, device=device)
         if start is not None:
-            seen[:-1] = (self.directions.T @ start.weights.double()) / scale[:, None]
+            before = start.weights if self.basis is None else self.basis.T @ start.weights
+            seen[:-1] = (self.directions.T @ before.double()) / scale[:, None]
             seen[-1] = start.intercepts.double() + self.mean.double() @ start.weights.double()
 
         def loss(flat: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
@@ -146,6 +152,8 @@ class Problem:
         found = minimize(loss, seen.flatten().cpu().numpy(), jac=True, method="L-BFGS-B", options=options)
         best = torch.from_numpy(found.x).to(device).view(shape)
         weights = step @ best[:-1]
+        if self.basis is not None:
+            weights = self.basis.double() @ weights
         return Classifier(weights.to(dtype), (best[-1] - self.mean.double() @ weights).to(dtype))
 
     def _cross_entropy(self, weights: Tensor, intercepts: Tensor) -> tuple[float, Tensor, Tensor]:

@@ -19,7 +19,9 @@ def tables(found: Mapping[str, Any]) -> list[Table]:
     """What `evaluate` found: with labels, by retrieval and clusters, and the geometry."""
     about = found["about"]
     rows = {name: row for name, row in found.items() if name != "about"}
-    shown = [_labels(about, rows), _retrieval(rows)] if about["labels"] else []
+    shown = [_labels(about, rows)] if about["labels"] else []
+    if all("retrieval" in row for row in rows.values()):
+        shown.append(_retrieval(rows))
     return [*shown, _geometry(about, rows)]
 
 
@@ -27,7 +29,7 @@ def _labels(about: Row, rows: Mapping[str, Row]) -> Table:
     first = next(iter(rows.values()))
     knn, linear = first["knn"], first["linear"]
     counts = list(first["few_labels"])
-    head = [f"{knn['test']:,} items not trained on", "k-NN", "linear"]
+    head = [f"{knn['test']:,} {about['test_words']}", "k-NN", "linear"]
     head += [f"{count} label{'s' * (count > 1)} a class" for count in counts]
     body = [
         [
@@ -42,10 +44,11 @@ def _labels(about: Row, rows: Mapping[str, Row]) -> Table:
         for name, row in rows.items()
     ]
     l2 = ", ".join(f"{row['linear']['l2']:g}" for row in rows.values())
+    chosen = ", chosen on a fifth of them" if linear["chosen"] else ""
     draws = first["few_labels"][counts[0]]["draws"]
     note = (
         f"accuracy, {knn['classes']} classes, {about['encoder']}. k-NN: k {knn['k']}, T {knn['temperature']:g}, "
-        f"{knn['train']:,} labels. Linear: {linear['train']:,} labels, l2 {l2}, chosen on a fifth of them. "
+        f"{knn['train']:,} labels. Linear: {linear['train']:,} labels, l2 {l2}{chosen}. "
         f"Few labels: nearest class mean, mean ± spread of {draws} draws."
     )
     return Table([head, *body], note)
@@ -87,7 +90,7 @@ def _geometry(about: Row, rows: Mapping[str, Row]) -> Table:
             cells.append(f"{nats['bound']:.2f} of {nats['ceiling']:.2f} nats" if nats else "–")
         body.append(cells)
     shape = next(iter(rows.values()))["geometry"]
-    note = f"unit rows of {shape['items']:,} items, {about['test']}."
+    note = f"unit rows of {shape['items']:,} {about['test_words']}."
     if with_views:
         head += ["alignment", "information"]
         nats = next(row["information"] for row in rows.values() if "information" in row)

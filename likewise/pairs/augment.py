@@ -101,6 +101,11 @@ class PlainViews:
                 self._normalise(centre_square(items[rows], self.size), out[rows])
         return out
 
+    def restored(self, views: Tensor) -> Tensor:
+        """Views (n, c, size, size) before they were normalised, 0 to 1."""
+        mean, std = (torch.tensor(x, device=views.device)[:, None, None] for x in (self.mean, self.std))
+        return views * std + mean
+
     def _check(self, images: Tensor, draws: Draws | None = None) -> None:
         if not isinstance(images, Tensor) or images.dtype is not torch.uint8:
             got = images.dtype if isinstance(images, Tensor) else type(images).__name__

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.decomposition import PCA
 from sklearn.manifold import TSNE
 from torch import Tensor
 from torch.nn.functional import normalize
@@ -41,7 +40,7 @@ def contents(trainer: Trainer, rows: Sequence[dict[str, Any]]) -> dict[str, Any]
     network, augmentation = learner.tower.encoder, learner.augmentation
     known_rows, looked_rows = (features(network, augmentation, items, ids) for ids in (known, looked))
     parameters = sum(parameter.numel() for parameter in learner.tower.parameters())
-    plan_lines = lines(ready, trainer.total, parameters, None, str(trainer.fabric.device))
+    plan_lines = lines(ready, trainer.total, parameters, None, trainer.where())
     return {
         "title": f"{recipe.method} on {items.name}",
         "when": time.strftime("%Y-%m-%d %H:%M", time.localtime((trainer.folder / "metrics.jsonl").stat().st_mtime)),
@@ -111,7 +110,7 @@ def charts(rows: Sequence[dict[str, Any]], recipe: Recipe) -> list[dict[str, Any
     drawn = [
         _chart(
             "Loss",
-            "Chance is log N of N candidates; below it, something is learned.",
+            "Where chance, log N of N candidates, is known: below it, something is learned.",
             rows,
             loss="loss",
             chance="chance, log N",
@@ -129,7 +128,7 @@ def charts(rows: Sequence[dict[str, Any]], recipe: Recipe) -> list[dict[str, Any
             rows,
             effective_rank="effective rank",
         ),
-        _chart("Dictionary: keys", "How many keys a query is looked up in.", rows, keys="keys"),
+        _chart("Dictionary: keys", "How many keys it holds.", rows, keys="keys"),
         _chart("Dictionary: age", "Mean age of its keys, in steps.", rows, age="age"),
         _chart(
             "Dictionary: consistency",
@@ -144,16 +143,17 @@ def charts(rows: Sequence[dict[str, Any]], recipe: Recipe) -> list[dict[str, Any
 
 
 def _chart(title: str, note: str, rows: Sequence[dict[str, Any]], **names: str) -> dict[str, Any]:
-    series = []
+    series: list[dict[str, Any]] = []
     for key, name in names.items():
         points = [[row["step"], row[key]] for row in rows if row.get(key) is not None]
-        series.append({"name": name, "points": points, "kind": "reference" if key == "chance" else "line"})
+        if points or not series:
+            series.append({"name": name, "points": points, "kind": "reference" if key == "chance" else "line"})
     return {"title": title, "note": note, "x": "step", "series": series}
 
 
 @torch.no_grad()
 def histogram(trainer: Trainer) -> dict[str, Any]:
-    """Cosines of pairs that should agree and of those that should not, after training, as the loss compares them."""
+    """Cosines of pairs that should agree and of those that should not, by the trained encoder and its head."""
     batch, learner = trainer.batches.at(max(0, trainer.total - 1)), trainer.learner
     learner.tower.eval()
     ids = batch.ids[:PAIRED].to(trainer.fabric.device)
@@ -172,8 +172,8 @@ def histogram(trainer: Trainer) -> dict[str, Any]:
 
     return {
         "title": "Similarities of positives and negatives",
-        "note": f"Cosines between two views of {len(ids):,} items of the last batch, after the head. The further apart "
-        "the two heaps, the easier the look-up.",
+        "note": f"Cosines within the {len(ids):,} pairs of the last batch, and between them, after the head. "
+        "The further apart the two heaps, the easier the look-up.",
         "x": "cosine",
         "edges": edges.tolist(),
         "series": [
@@ -186,11 +186,11 @@ def histogram(trainer: Trainer) -> dict[str, Any]:
 def map_of(items: Items, ids: Ids, rows: Tensor, held_out: bool) -> dict[str, Any]:
     """Items on a plane, neighbours near each other, each with its picture."""
     unit = normalize(rows, dim=1).numpy()
-    if len(ids) < FEWEST_FOR_TSNE:
-        name, plane = "PCA", PCA(min(2, *unit.shape)).fit_transform(unit)
-        plane = np.pad(plane, [(0, 0), (0, 2 - plane.shape[1])])  # an embedding of one number has one axis
+    # t-SNE wants more than a few points, that are not all the same, of more than one number.
+    if len(ids) < FEWEST_FOR_TSNE or unit.shape[1] < 2 or np.ptp(unit, axis=0).max() < 1e-6:
+        name, plane = "PCA", principal(unit, 2)
     else:
-        small = PCA(min(50, *unit.shape)).fit_transform(unit)
+        small = principal(unit, 50)
         perplexity = min(30.0, (len(ids) - 1) / 3)
         name, plane = "t-SNE", TSNE(perplexity=perplexity, init="pca", random_state=0).fit_transform(small)
     low, span = plane.min(axis=0), np.maximum(np.ptp(plane, axis=0), 1e-12)
@@ -206,6 +206,13 @@ def map_of(items: Items, ids: Ids, rows: Tensor, held_out: bool) -> dict[str, An
         "names": [name_of(items, i) for i in ids],
         "sprite": pictures.sheet(pictures.of_items(items, ids)),
     }
+
+
+def principal(rows: NDArray[Any], axes: int) -> NDArray[Any]:
+    """Rows (n, d) along their `axes` directions of largest spread, (n, axes); what is missing of them is 0."""
+    left, spreads, _ = np.linalg.svd(rows - rows.mean(axis=0), full_matrices=False)
+    found = left[:, :axes] * spreads[:axes]
+    return np.pad(found, [(0, 0), (0, axes - found.shape[1])])
 
 
 def neighbours(items: Items, known: Ids, known_rows: Tensor, looked: Ids, looked_rows: Tensor) -> dict[str, Any]:

@@ -30,14 +30,13 @@ def of_views(views: Tensor, augmentation: Augmentation) -> Tiles:
     """A tile for each view, as the encoder was given it but for the normalisation."""
     if not isinstance(augmentation, PlainViews):
         return _squares(views.cpu().numpy())
-    mean, std = (torch.tensor(x, device=views.device)[:, None, None] for x in (augmentation.mean, augmentation.std))
-    return _shrunk(((views * std + mean) * 255).round().clamp(0, 255).to(torch.uint8).cpu().numpy())
+    return _shrunk((augmentation.restored(views) * 255).round().clamp(0, 255).to(torch.uint8).cpu().numpy())
 
 
 def enlarged(tiles: Tiles, side: int) -> Tiles:
-    """Tiles with a side of `side` at least, each pixel several times."""
-    times = -(-side // tiles.shape[1])
-    return tiles.repeat(times, axis=1).repeat(times, axis=2)[:, :side, :side]
+    """Tiles with a side of `side`, pixels repeated."""
+    places = np.arange(side) * tiles.shape[1] // side
+    return tiles[:, places][:, :, places]
 
 
 def sheet(tiles: Tiles) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 `recipe.toml`, `metrics.jsonl`, `checkpoints/`, `encoder.safetensors`, `head.safetensors`, `skipped.txt`.
 """
 
+import itertools
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 
 from likewise import data, encoders
 from likewise.data import Items
+from likewise.data.builtin import NAMES
 from likewise.pairs import augment
 from likewise.training import metrics
 from likewise.training.recipe import Recipe, read_toml
@@ -67,8 +69,12 @@ class Encoder(nn.Module):
         ids = np.arange(len(items))
         return Embeddings(features(network, self.augmentation, items, ids).numpy(), ids, items.labels, items.paths)
 
-    def open(self, source: Any, *, progress: bool = True) -> Items:
-        """A source as this encoder wants it."""
+    def open(self, source: Any = None, *, progress: bool = True) -> Items:
+        """A source as this encoder wants it; without one, that of its run."""
+        if source is None:
+            source = self.recipe.data.source
+            if source not in NAMES and not Path(source).expanduser().exists():
+                raise RunError(f"the data of the run is not there, {source or 'arrays in memory'}: name it (--data)")
         items = data.open(source, size=self.about["stored"] or None, progress=progress)
         wanted = _kind_words(self.about["kind"], self.about["channels"], self.about["size"])
         got = _kind_words(items.kind, items.array.shape[1], items.array.shape[1])
@@ -79,8 +85,14 @@ class Encoder(nn.Module):
     @property
     def head(self) -> nn.Module:
         """The projection head, where the backbone is."""
-        weights = next(self.backbone.parameters())
+        weights = place_of(self.backbone)
         return self._head[0].to(weights.device, weights.dtype)
+
+
+def place_of(network: nn.Module) -> Tensor:
+    """A tensor that is where the network is, and of its type."""
+    tensors = itertools.chain(network.parameters(), network.buffers())
+    return next((tensor for tensor in tensors if tensor.is_floating_point()), torch.empty(0))
 
 
 def _kind_words(kind: str, channels: int, size: int) -> str:
@@ -92,7 +104,7 @@ def features(network: nn.Module, augmentation: augment.Augmentation, items: Item
     """Embeddings (n, d) float32 of some items, in evaluation mode, on the host."""
     modes = [(module, module.training) for module in network.modules()]
     network.eval()
-    parameter = next(network.parameters())
+    parameter = place_of(network)
     found = []
     try:
         for part in np.array_split(ids, max(1, -(-len(ids) // EMBED_BATCH))):
@@ -208,7 +220,7 @@ def encoder_words(recipe: Recipe, about: Mapping[str, Any], layer: str = "backbo
 def preprocessing(recipe: Recipe, items: Items, train: NDArray[np.int64]) -> dict[str, Any]:
     """What has to be known to prepare items as in training."""
     about: dict[str, Any] = {"kind": items.kind, "channels": items.array.shape[1], "size": recipe.data.size}
-    about["stored"] = recipe.data.stored
+    about |= {"stored": recipe.data.stored, "fingerprint": items.fingerprint}
     if items.kind == "vector":
         fitted = augment.VectorViews.fitted(torch.from_numpy(items[train]))
         return about | {"channels": 1, "mean": list(fitted.mean), "std": list(fitted.std)}

@@ -96,7 +96,9 @@ class Trainer:
         """Write the weights, also those that a run which ended after its last checkpoint still owes."""
         if self.fabric.is_global_zero:
             tower = self.learner.tower
-            save_weights(self.folder, tower.encoder, tower.head, self.about)
+            temperature = getattr(self.learner.loss, "temperature", self.recipe.loss.temperature)
+            about = self.about | {"temperature": float(torch.as_tensor(temperature))}
+            save_weights(self.folder, tower.encoder, tower.head, about)
         self.fabric.barrier()
         return Run(self.folder)
 
@@ -182,16 +184,20 @@ class Trainer:
         test = spread(self.plan.test if held_out else self.plan.train, min(KNN_TEST, most // 2))
         network = partial(features, self.learner.tower.encoder, self.learner.augmentation, items)
         rows = network(test)
-        if rows.isfinite().all():
-            shape = geometry(rows)
-            found |= {"effective_rank": shape.effective_rank, "uniformity": shape.uniformity, "alike": shape.alike}
+        if not rows.isfinite().all():
+            return found
+        shape = geometry(rows)
+        found |= {"effective_rank": shape.effective_rank, "uniformity": shape.uniformity, "alike": shape.alike}
         if items.labels is None or not held_out:
             return found
         train = spread(self.plan.train, min(KNN_TRAIN, most - len(test)))
         labels = torch.from_numpy(items.labels)
         if not ((labels[train] >= 0).any() and (labels[test] >= 0).any()):
             return found
-        return found | {"knn": knn(network(train), labels[train], rows, labels[test]).accuracy}
+        known = network(train)
+        if known.isfinite().all():
+            found["knn"] = knn(known, labels[train], rows, labels[test]).accuracy
+        return found
 
     def _check_finite(self) -> None:
         """Stop at a loss that is no number, and keep what is needed to look into it: the step and its items."""
@@ -259,9 +265,9 @@ class Trainer:
         seconds = (time.monotonic() - began) * (self.total - first)
         if first:
             self.observer.say(f"going on after step {first:,} of {self.total:,}")
-        return plan.lines(self.plan, self.total, parameters, seconds, self._where())
+        return plan.lines(self.plan, self.total, parameters, seconds, self.where())
 
-    def _where(self) -> str:
+    def where(self) -> str:
         """What it runs on, for people."""
         world = self.fabric.world_size
         return str(self.fabric.device) if world == 1 else f"{world} ranks of {self.fabric.device.type}"

@@ -113,8 +113,41 @@ def test_another_source_is_tested_by_the_names_of_its_classes(run):
 def test_without_labels_the_geometry_remains(run):
     found = likewise.evaluate(run.encoder, {"x": data.open("digits").array}, progress=False)
     assert set(found["learned encoder"]) == {"geometry", "verdict", "alignment", "information"}
-    assert (found["about"]["labels"], found["about"]["test"]) == (False, "none: items trained on")
+    assert (found["about"]["labels"], found["about"]["test_words"]) == (False, "items, none held out")
     assert [table.rows[0][0] for table in tables(found)] == ["geometry"]
+
+
+def test_items_are_called_not_trained_on_only_where_that_is_known(run, found):
+    assert found["about"]["test_words"] == "items not trained on"
+    items = data.open("digits")
+    other = likewise.evaluate(run.encoder, {"x": items.array[::-1], "y": items.labels[::-1]}, progress=False)
+    assert other["about"]["test_words"] == "test items"
+
+
+def test_a_test_part_without_labels_or_without_a_known_class_loses_only_what_needs_them(run):
+    items = data.open("digits")
+    x, y = items.array, items.labels
+    without = {"x_train": x[:900], "y_train": y[:900], "x_test": x[900:]}
+    assert "knn" not in likewise.evaluate(run.encoder, without, progress=False)["learned encoder"]
+    low, high = y < 5, y >= 5
+    parts = {"x": x[low], "y": y[low]}, {"x": x[high], "y": y[high]}
+    apart = likewise.evaluate(run.encoder, *parts, progress=False)
+    assert apart["learned encoder"]["knn"]["accuracy"] == 0
+    assert "retrieval" not in apart["learned encoder"]
+    assert len(tables(apart)) == 2
+
+
+def test_the_callers_encoder_stays_as_it_is(run):
+    encoder = run.encoder.train()
+    likewise.evaluate(encoder, "digits", progress=False)
+    assert all(module.training for module in encoder.backbone.modules())
+
+
+def test_a_run_on_arrays_has_no_data_to_go_back_to(tmp_path):
+    vectors = np.random.default_rng(0).normal(size=(64, 5)).astype(np.float32)
+    made = likewise.train(vectors, method="simclr", steps=2, batch_size=16, out=tmp_path / "run", progress=False)
+    with pytest.raises(RunError, match=r"^the data of the run is not there, .*: name it \(--data\)$"):
+        likewise.evaluate(made.folder)
 
 
 def test_anyones_encoder_by_name():

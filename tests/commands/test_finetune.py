@@ -22,7 +22,7 @@ def test_it_trains_both_networks_and_says_what_the_figures_depend_on(run, here):
     result = command(run.folder, "--labels", 0.05, "--epochs", 20, "--out", "tuned")
     assert result.exit_code == 0, result.output
     words = " ".join(result.stdout.split())
-    assert "180 items not trained on" in words
+    assert "180 test items" in words
     assert "accuracy with 80 labels" in words
     assert "0.05 of the labels, 10 classes, 20 epochs of 64, adamw at 0.001, cosine, seed 0" in words
     with safetensors.safe_open("tuned/classifier.safetensors", framework="pt") as file:
@@ -43,6 +43,13 @@ def test_json_is_json_and_nothing_else(run):
     result = command(run.folder, "--labels", 0.02, "--epochs", 1, "--json")
     assert json.loads(result.stdout)["epochs"] == 1
     assert result.stderr == ""
+
+
+def test_from_scratch_is_the_same_network(tmp_path):
+    """MoCo splits its batch norm while it trains; fine-tuning splits neither network's, and needs no large batches."""
+    made = likewise.train("digits", method="moco", steps=2, batch_size=64, out=tmp_path / "run", progress=False)
+    assert made.recipe.encoder.bn_splits > 1
+    assert likewise.finetune(made.folder, labels=0.001, epochs=1, progress=False).labels == 10
 
 
 def test_each_class_gives_its_share_and_at_least_one_item():

@@ -63,5 +63,11 @@ def test_mistakes_are_one_sentence(tmp_path):
         read_embeddings(tmp_path / "torn.parquet")
     ragged = pyarrow.table({"vector": [[1.0, 2.0], [3.0]]})
     pyarrow.parquet.write_table(ragged, tmp_path / "ragged.parquet")
-    with pytest.raises(DataError, match=r"^vector must be vectors of one length in .*, got lengths \[1, 2\]$"):
+    with pytest.raises(DataError, match=r"^vector must be vectors of one length in .*, got lengths \[2, 1\]$"):
         read_embeddings(tmp_path / "ragged.parquet")
+    pyarrow.parquet.write_table(pyarrow.table({"x": [1.0, 2.0], "y": [0, 1]}), tmp_path / "numbers.parquet")
+    with pytest.raises(DataError, match=r"^x must be vectors of one length in .*, got double$"):
+        read_embeddings(tmp_path / "numbers.parquet")
+    np.savez(tmp_path / "two.npz", x=VECTORS, features=VECTORS)
+    with pytest.raises(DataError, match=r"two\.npz must have one of x and features, got both$"):
+        read_embeddings(tmp_path / "two.npz")

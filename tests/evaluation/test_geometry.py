@@ -61,6 +61,28 @@ def test_verdicts_say_what_happened_and_the_figures_behind_it():
     assert verdict(geometry(sphere[:1])) == "there is one item only: nothing can be said of a collapse"
 
 
+def test_rounding_is_no_direction():
+    """A point with noise of a float's last digits is a collapse, however many directions the noise has."""
+    point = torch.ones(1, 512) * (1 + 1e-7 * rows(1000, 512).float())
+    assert geometry(point).effective_rank == 0
+    assert verdict(geometry(point)).startswith("collapsed: nearly all items have the same embedding")
+
+
+def test_embeddings_of_zero_are_no_sphere():
+    half = rows(200, 16)
+    half[::2] = 0
+    found = geometry(half)
+    assert verdict(found) == "collapsed: 100 of 200 items have the embedding zero"
+    assert uniformity(torch.zeros(5, 3)) == 0
+    assert mean_cosine(torch.zeros(5, 3)) == 0
+
+
+def test_points_on_a_line_are_called_so_in_two_dimensions_too():
+    assert verdict(geometry(torch.tensor([[1.0, 0], [0, 1], [1, 1]]).repeat(9, 1))).startswith("not collapsed")
+    arc = torch.stack([torch.linspace(0.9, 1.1, 50), torch.ones(50)], dim=1)
+    assert "collapsed" in verdict(geometry(arc))
+
+
 def test_mistakes_are_one_sentence():
     with pytest.raises(ValueError, match=r"^geometry's embeddings must be finite, got NaN or infinity$"):
         geometry(torch.full((3, 2), math.nan))

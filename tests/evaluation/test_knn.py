@@ -95,6 +95,14 @@ def test_fault_8_of_fewer_than_k_training_items_all_vote_and_k_says_so():
     assert knn_predict(train, labels(7), test, k=200, temperature=0.5).tolist() == slow(train, labels(7), test, 7, 0.5)
 
 
+def test_labels_may_have_gaps_and_are_counted_as_classes_once():
+    """Votes are kept for the classes there are, not for every number below the largest."""
+    names = torch.tensor([3, 900, 65_000, 7])
+    plain = knn(rows(40), labels(40), rows(20, seed=1), labels(20, seed=8))
+    assert knn(rows(40), names[labels(40)], rows(20, seed=1), names[labels(20, seed=8)]) == plain
+    assert plain.classes == 4
+
+
 def test_one_class_only_is_always_right():
     found = knn(rows(5), torch.zeros(5, dtype=torch.int64), rows(3, seed=1), torch.zeros(3, dtype=torch.int64))
     assert (found.accuracy, found.classes) == (1.0, 1)

@@ -95,6 +95,14 @@ def test_labels_may_have_gaps_and_test_classes_may_be_unknown():
     assert unknown.accuracy == 0
 
 
+def test_more_features_than_items_are_the_same_minimum():
+    features, targets = problem(n=30, dim=80)
+    found = fit(features, targets, 4, 1e-2)
+    theirs = LogisticRegression(C=1 / (1e-2 * 30), tol=1e-12, max_iter=10_000).fit(features, targets)
+    least = loss(torch.tensor(theirs.coef_.T), torch.tensor(theirs.intercept_), features, targets, 1e-2)
+    assert loss(found.weights, found.intercepts, features, targets, 1e-2) <= least + 1e-6
+
+
 def test_one_class_only_and_one_item_only():
     features, _ = problem(n=20)
     zeros = torch.zeros(20, dtype=torch.int64)

@@ -3,7 +3,6 @@
 import base64
 import io
 import json
-import math
 
 import numpy as np
 import pytest
@@ -182,4 +181,14 @@ def test_a_tile_of_a_vector_is_its_features_row_by_row():
     assert tiles.shape == (2, 2, 2, 3)
     assert tiles[0, :, :, 0].tolist() == [[0, 0], [0, 0]]
     assert tiles[1, :, :, 0].tolist() == [[255, 255], [0, 0]]
-    assert math.isclose(pictures.enlarged(tiles, 5).shape[1], 5)
+    assert pictures.enlarged(tiles, 5).shape == (2, 5, 5, 3)
+    assert pictures.enlarged(tiles, 3)[1, :, :, 0].tolist() == [[255, 255, 255], [255, 255, 255], [0, 0, 0]]
+
+
+@pytest.mark.parametrize("rows", [torch.ones(60, 16), torch.zeros(60, 16), torch.arange(60.0)[:, None]])
+def test_a_collapsed_run_has_a_map_too(rows):
+    """t-SNE of one point is a division of zero by zero; an embedding of one number has no second axis."""
+    points = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32)
+    found = module.map_of(data.open(points), np.arange(60), rows, held_out=False)
+    assert found["note"].startswith("PCA of 60 items")
+    assert np.isfinite(found["points"]).all()
