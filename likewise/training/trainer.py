@@ -97,7 +97,7 @@ class Trainer:
         if self.fabric.is_global_zero:
             tower = self.learner.tower
             temperature = getattr(self.learner.loss, "temperature", self.recipe.loss.temperature)
-            about = self.about | {"temperature": float(torch.as_tensor(temperature))}
+            about = self.about | {"temperature": float(torch.as_tensor(temperature).detach())}
             save_weights(self.folder, tower.encoder, tower.head, about)
         self.fabric.barrier()
         return Run(self.folder)
