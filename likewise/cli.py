@@ -15,7 +15,7 @@ import typer
 from likewise import __version__
 
 # Threads that wait for each other spin before they sleep, by default for so long that another program on the same
-# cores slows them down a hundredfold. It is read once, when torch is first imported.
+# cores slows them down many times over. It is read once, when torch is first imported.
 os.environ.setdefault("GOMP_SPINCOUNT", "20000")
 INTERRUPTED = 75  # exit code of a run that was told to end and can be resumed (EX_TEMPFAIL)
 

@@ -131,10 +131,15 @@ def evaluate(
 def _subject(
     encoder: Encoder | str | Path, train: Any, layer: str, size: int | None, seed: int, progress: bool
 ) -> Subject:
+    is_callable = not isinstance(encoder, Encoder) and ":" in str(encoder) and not Path(encoder).exists()
+    if size is not None and not is_callable:
+        raise ValueError(f"size is for a module:callable, which does not know its own, got {size}")
     if isinstance(encoder, Encoder):
         return _run(encoder, layer, progress)
     text = str(encoder)
     if text.lower().endswith(ENDINGS):
+        if layer != "backbone":
+            raise ValueError(f"{text} has no head, so layer must be backbone, got {layer!r}")
         if train is not None:
             raise ValueError(f"a file of embeddings is measured without other data, got {text} and {train}")
         seeded = Recipe().with_values({"seed": seed})
@@ -144,7 +149,7 @@ def _subject(
             return read_embeddings(text if source is None else source)
 
         return Subject(f"the vectors of {text}", opened, lambda *_: {"embeddings": way}, seeded)
-    if ":" in text and not Path(text).exists():
+    if is_callable:
         if train is None:
             raise ValueError(f"name the data that {text} is to be measured on (--data)")
         if layer != "backbone":
@@ -158,7 +163,8 @@ def _run(encoder: Encoder, layer: str, progress: bool) -> Subject:
     device = torch.accelerator.current_accelerator() or torch.device("cpu")
     # Copies: neither the mode nor the place of the caller's encoder changes.
     learned = copy.deepcopy(nn.Sequential(encoder.backbone, encoder.head)).to(device)
-    fresh = build_tower(recipe.with_values({"encoder.bn_splits": 1}), about)
+    # Random weights also where the run started from others, whose file may be gone.
+    fresh = build_tower(recipe.with_values({"encoder.init": "", "encoder.bn_splits": 1}), about)
     untrained = nn.Sequential(fresh.encoder, fresh.head).to(device)
 
     def way(network: nn.Sequential) -> Way:

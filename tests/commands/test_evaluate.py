@@ -150,6 +150,15 @@ def test_a_run_on_arrays_has_no_data_to_go_back_to(tmp_path):
         likewise.evaluate(made.folder)
 
 
+def test_untrained_is_untrained_also_where_the_run_started_from_weights_that_are_gone(run, here):
+    start = here / "start.safetensors"
+    start.write_bytes((run.folder / "encoder.safetensors").read_bytes())
+    later = likewise.train("digits", method="simclr", init=start, steps=2, batch_size=64, out="later", progress=False)
+    start.unlink()
+    found = likewise.evaluate(later.folder, progress=False)
+    assert found["untrained encoder"]["knn"]["accuracy"] < found["learned encoder"]["knn"]["accuracy"] - 0.03
+
+
 def test_anyones_encoder_by_name():
     result = command("tests.commands.test_evaluate:Means", "--data", "digits", "--json")
     assert result.exit_code == 0, result.output
@@ -191,6 +200,10 @@ def test_mistakes_are_one_sentence(run, here):
         likewise.evaluate("nowhere")
     with pytest.raises(ValueError, match=r"^layer must be backbone or head, got 'neck'$"):
         likewise.evaluate(run.folder, layer="neck")
+    with pytest.raises(ValueError, match=r"^size is for a module:callable, which does not know its own, got 32$"):
+        likewise.evaluate(run.folder, size=32)
+    with pytest.raises(ValueError, match=r"^e\.npz has no head, so layer must be backbone, got 'head'$"):
+        likewise.evaluate("e.npz", layer="head")
     with pytest.raises(ValueError, match=r"^name the data that tests:x is to be measured on \(--data\)$"):
         likewise.evaluate("tests:x")
     with pytest.raises(DataError, match=r"^the encoder takes images of 1 channel, got vectors of 64 features in "):
