@@ -27,8 +27,8 @@ class Skipped:
 class Items:
     """Items of one source in sorted order; an item's id is its row."""
 
-    array: NDArray[Any]  # images: (n, c, h, w) uint8, c 1 or 3; vectors: (n, f) float32
-    kind: Literal["image", "vector"]
+    array: NDArray[Any]  # images: (n, c, h, w) uint8, c 1 or 3; vectors: (n, f) float32; sequences: see there
+    kind: Literal["image", "vector", "sequence"]
     name: str  # the source as given, for people
     fingerprint: str  # same data, same fingerprint, wherever it lies
     labels: NDArray[np.int64] | None  # (n,), −1 for none
@@ -37,7 +37,7 @@ class Items:
     test: NDArray[np.bool_] | None  # (n,), the source's own test part
     paths: tuple[str, ...] | None  # of each item, relative to the source
     skipped: tuple[Skipped, ...]
-    native: int  # median shorter side of the images as found, or f
+    native: int  # median shorter side of the images as found, f, or the sequences' median length
 
     def __len__(self) -> int:
         return len(self.array)
