@@ -7,9 +7,10 @@ scores the look-up? A method is a row of `METHODS`; `refusal` says which mixture
 from dataclasses import dataclass, field
 from typing import Any
 
+from likewise.pairs.future import NEGATIVES
 from likewise.training.recipe import Recipe, RecipeError, check_choice
 
-PAIRS = ("views", "groups")
+PAIRS = ("views", "groups", "future")
 KEYS = ("encoder", "momentum", "bank")
 DICTIONARIES = ("batch", "queue", "bank")
 LOSSES = ("info_nce", "nt_xent", "symmetric_info_nce", "sigmoid", "nce", "pair_margin", "triplet", "sup_con")
@@ -108,6 +109,14 @@ METHODS = {
         "sup_con",
         {"loss.temperature": 0.1, "encoder.head": "mlp", "pairs.preset": "simclr"},
     ),
+    "cpc": Method(
+        "van den Oord et al., 2018",
+        "future",
+        "encoder",
+        "batch",
+        "info_nce",
+        {"loss.temperature": 1.0, "loss.similarity": "dot", "encoder.head": "steps", "pairs.preset": "none"},
+    ),
 }
 
 # Losses that score the rows of a batch against each other have no use for any other dictionary.
@@ -135,8 +144,21 @@ def refusal(recipe: Recipe) -> str | None:
         return f"loss {loss} takes every row as query and as key, so keys must be by encoder, got {by}"
     if loss == "nce" and dictionary != "bank":
         return f"loss nce needs noise of known probability, which only dictionary bank draws, got {dictionary}"
-    if dictionary == "bank" and kind == "groups":
-        return "dictionary bank keeps one slot an item, so its pairs must be views, got groups"
+    if dictionary == "bank" and kind != "views":
+        return f"dictionary bank keeps one slot an item, so its pairs must be views, got {kind}"
+    if kind == "future" and loss != "info_nce":
+        return f"pairs future looks frames up among others, which only loss info_nce scores, got {loss}"
+    if (kind == "future") != (recipe.encoder.head == "steps"):
+        return (
+            f"pairs future and head steps go together, one matrix a step ahead, got pairs {kind} "
+            f"and head {recipe.encoder.head}"
+        )
+    if recipe.pairs.symmetric and kind == "future":
+        return "pairs.symmetric needs two views of an item, but pairs future has one window"
+    if kind == "future" and recipe.pairs.negatives == "same" and dictionary != "batch":
+        return (
+            f"pairs.negatives same draws from the query's own window, so the dictionary must be batch, got {dictionary}"
+        )
     if recipe.pairs.symmetric and dictionary == "bank":
         return "pairs.symmetric needs two views of an item, but with dictionary bank there is one"
     if recipe.pairs.symmetric and loss in ("sup_con", "pair_margin", "symmetric_info_nce", "sigmoid"):
@@ -154,6 +176,7 @@ def check(recipe: Recipe) -> None:
     check_choice("keys", recipe.keys.by, KEYS)
     check_choice("dictionary", recipe.dictionary.kind, DICTIONARIES)
     check_choice("loss", recipe.loss.kind, LOSSES)
+    check_choice("pairs.negatives", recipe.pairs.negatives, NEGATIVES)
     reason = refusal(recipe)
     if reason:
         raise RecipeError(reason)
@@ -175,6 +198,9 @@ def _words(name: str, method: Method) -> list[str]:
     }[method.dictionary]
     margin = method.loss in ("pair_margin", "triplet")
     scale = f"margin {recipe.loss.margin:g}" if margin else f"temperature {recipe.loss.temperature:g}"
+    if method.pairs == "future":
+        words = f"{scale}, {recipe.loss.similarity} product, {recipe.pairs.horizon} steps ahead, one matrix a step"
+        return [method.pairs, keys, dictionary, method.loss, words, method.paper]
     preset = f", {recipe.pairs.preset} views" if recipe.pairs.preset else ""
     words = f"{scale}, {recipe.encoder.head} head to {recipe.encoder.dim}{preset}"
     return [method.pairs, keys, dictionary, method.loss, words, method.paper]

@@ -22,10 +22,10 @@ from likewise.evaluation.figures import Embedded, measure
 from likewise.pairs import augment
 from likewise.pairs.crops import centre_square
 from likewise.randomness import generator, number
-from likewise.training.learner import build_tower
 from likewise.training.plan import split, spread
 from likewise.training.recipe import Recipe
 from likewise.training.run import EMBED_BATCH, Encoder, encoder_words, features, load, place_of
+from likewise.training.towers import build_tower
 
 Ids = NDArray[np.int64]
 RAW_SIDE = 32  # raw images are compared at no more pixels than this, so that they fit in memory

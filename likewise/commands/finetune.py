@@ -23,10 +23,10 @@ from likewise.commands.evaluate import renamed
 from likewise.data import DataError, Items
 from likewise.randomness import generator, number
 from likewise.training import optimizers, schedule
-from likewise.training.learner import build_tower
 from likewise.training.metrics import write_whole
 from likewise.training.plan import split
 from likewise.training.run import Encoder, RunError, features, load, save_module, save_weights
+from likewise.training.towers import build_tower
 
 FEWEST_STEPS, FEWEST_EPOCHS = 300, 10
 WEIGHT_DECAY, WARMUP = 1e-4, 0.05

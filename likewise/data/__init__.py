@@ -1,13 +1,18 @@
-"""Data: whatever holds images or vectors, opened as rows of one array with ids, labels and a test part.
+"""Data: whatever holds images, vectors or sequences, opened as rows of one array with ids, labels and a test part.
 
 from likewise import data
 
 items = data.open("photos/")          # a folder, .npy, .npz, idx, CIFAR, Parquet, tar shards, "digits", an array
 items.array                           # (n, c, h, w) uint8, or (n, f) float32
 items[np.array([3, 1, 4])]            # rows by id
+
+clips = data.open("recordings/")      # a folder of audio; .npz with audio and offsets; .csv and Parquet; (n, t, c)
+clips.array                           # (samples, c) int16 or float32, clip i from clips.offsets[i] on
+clips[np.array([3, 1, 4])]            # (3, t, c) float32, NaN behind the end of the shorter ones
 """
 
 from likewise.data.items import DataError, Items, Skipped
+from likewise.data.sequences import Sequences
 from likewise.data.source import open  # noqa: A004
 
-__all__ = ["DataError", "Items", "Skipped", "open"]
+__all__ = ["DataError", "Items", "Sequences", "Skipped", "open"]

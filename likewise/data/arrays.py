@@ -1,6 +1,7 @@
 """Arrays: images of any layout and depth as (n, c, h, w) uint8, vectors as (n, f) float32; .npy and .npz.
 
-Images that are uint8 already and of the wanted size stay where they are, in a file as in memory.
+Floating (n, t, c) are series, and `audio` with `offsets` is clips: both become sequences. Images that are
+uint8 already and of the wanted size stay where they are, in a file as in memory.
 """
 
 import zipfile
@@ -15,62 +16,91 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from likewise.data.cache import Plan, cache_key, fetch
+from likewise.data.clips import from_clips
+from likewise.data.columns import GROUPS, of_arrays
 from likewise.data.folder import stamp
 from likewise.data.images import fit, over_white, sixteen_bits
 from likewise.data.items import ROWS, DataError, Items, digest, make
 from likewise.data.labels import grouped, labelled
+from likewise.data.series import from_series, is_series
 from likewise.data.work import in_order
 
 CHANNELS = (1, 3, 4)
-GROUPS = ("group", "speaker", "subject")
 
 
 def from_array(array: NDArray[Any], name: str, size: int | None = None, **columns: Any) -> Items:
     """Items of an array in memory, with what else is known of its rows."""
+    if is_series(array):
+        return from_series(array, name, **columns)
     rows = layout(array, name)
     ready = vectors(rows, name) if rows.ndim == 2 else images(rows, name, size)
     return make(ready, name, content=digest(ready), native=_native(rows), **columns)
 
 
-def from_mapping(arrays: Mapping[str, Any], name: str, size: int | None = None) -> Items:
-    """Items of named arrays: `x` or `x_train` and `x_test`, `y`…, `is_test`, `group`…, `class_names`."""
-    given = {key: np.asarray(array) for key, array in arrays.items()}
+def from_mapping(
+    arrays: Mapping[str, Any],
+    name: str,
+    size: int | None = None,
+    *,
+    rate: int | None = None,
+    columns: Mapping[str, str] | None = None,
+) -> Items:
+    """Items of named arrays: `x`, or `x_train` and `x_test`, or `audio` and `offsets`, and what is known of them.
+
+    That is `y`…, `is_test`, `group`…, `class_names`, and for sequences `rate` and `channels`; `columns` say
+    which array plays which of these roles where it is not the one of that name.
+    """
+    roles = of_arrays(arrays, columns or {}, name)
+    given = {role: np.asarray(arrays[key]) for role, key in roles.items()}
     if "x_test" in given and "x_train" not in given:  # then x and y are the training part
         renames = {key: f"{key}_train" for key in ("x", "y", *GROUPS)}
         given = {renames.get(key, key): array for key, array in given.items()}
-    if "x" not in given and "x_train" not in given:
-        raise DataError(f"expected an array x or x_train in {name}, got {', '.join(sorted(given)) or 'none'}")
-    names = [str(text) for text in given["class_names"].reshape(-1)] if "class_names" in given else []
-    columns: dict[str, Any] = {}
-    if "x" in given:
-        x = given["x"]
-        y = given.get("y")
-        groups = next((given[key] for key in GROUPS if key in given), None)
-        if "is_test" in given:
-            columns["test"] = _mask(given["is_test"])
-    else:
+    known: dict[str, Any] = {}
+    parts: list[NDArray[Any]] = []
+    if "x" not in given:
         parts = [given[key] for key in ("x_train", "x_test") if key in given]
-        x = _joined(parts, name)
-        if len(parts) == 2:
-            columns["test"] = np.arange(len(x)) >= len(parts[0])
-        y = _column(given, "y", parts)
-        groups = next((_column(given, key, parts) for key in GROUPS if key in given or f"{key}_train" in given), None)
-    if y is not None:
-        columns["labels"], columns["classes"] = labelled(y, names)
-    if groups is not None:
-        columns["groups"] = grouped(groups)
-    return from_array(x, name, size, **columns)
+    if "is_test" in given and not parts:
+        known["test"] = _mask(given["is_test"])
+    elif len(parts) == 2:
+        known["test"] = np.arange(len(parts[0]) + len(parts[1])) >= len(parts[0])
+    names = [str(text) for text in given["class_names"].reshape(-1)] if "class_names" in given else []
+    if (y := _column(given, "y", parts)) is not None:
+        known["labels"], known["classes"] = labelled(y, names)
+    groups = (_column(given, key, parts) for key in GROUPS if key in given or f"{key}_train" in given)
+    if (group := next(groups, None)) is not None:
+        known["groups"] = grouped(group)
+    if "x" in given or parts:
+        x = given["x"] if "x" in given else _joined(parts, name)
+        if not is_series(x):
+            return from_array(x, name, size, **known)
+        channels = tuple(str(text) for text in given["channels"].reshape(-1)) if "channels" in given else ()
+        return from_series(x, name, rate=_rate(given, name), channels=channels, **known)
+    if "audio" in given:
+        offsets, found = given.get("offsets"), _rate(given, name)
+        return from_clips(given["audio"], offsets, name, rate=found, wanted=rate, **known)
+    got = ", ".join(sorted(map(str, arrays))) or "none"
+    raise DataError(f"expected an array x, x_train or audio in {name}, got {got}")
 
 
-def from_npz(path: Path, name: str, size: int | None) -> Items:
+def from_npz(
+    path: Path,
+    name: str,
+    size: int | None,
+    *,
+    rate: int | None = None,
+    columns: Mapping[str, str] | None = None,
+) -> Items:
     if not zipfile.is_zipfile(path):
         raise DataError(f"cannot read {name}: it is not an .npz archive")
     try:
         with np.load(path, allow_pickle=False) as archive:
-            arrays = {key: archive[key] if _known(key) else np.empty(0) for key in archive.files}
+            wanted = set(of_arrays(archive.files, columns or {}, name).values())
+            arrays = {key: archive[key] if key in wanted else np.empty(0) for key in archive.files}
+    except DataError:
+        raise
     except (OSError, ValueError, EOFError, zlib.error, zipfile.BadZipFile) as error:
         raise DataError(f"cannot read {name}: {_why(error)}") from None
-    return from_mapping(arrays, name, size)
+    return from_mapping(arrays, name, size, rate=rate, columns=columns)
 
 
 def from_npy(path: Path, name: str, size: int | None, cached: Path, progress: bool) -> Items:
@@ -82,6 +112,8 @@ def from_npy(path: Path, name: str, size: int | None, cached: Path, progress: bo
         array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise DataError(f"cannot read {name}: {_why(error)}") from None
+    if is_series(array):
+        return from_series(array, name)
     file = stamp(path)
     rows = layout(array, name)
     if rows.ndim == 2:
@@ -222,9 +254,13 @@ def _native(rows: NDArray[Any]) -> int:
     return int(min(rows.shape[2:]) if rows.ndim == 4 else rows.shape[1])
 
 
-def _known(key: str) -> bool:
-    stem = key.removesuffix("_train").removesuffix("_test")
-    return stem in ("x", "y", *GROUPS) or key in ("is_test", "class_names")
+def _rate(given: Mapping[str, NDArray[Any]], name: str) -> int:
+    """Samples a second; 0 where it is not said."""
+    rate = given.get("rate", np.zeros(1, dtype=np.int64))
+    value = float(rate.item()) if rate.size == 1 and rate.dtype.kind in "iuf" else -1.0
+    if value < 0 or not value.is_integer():
+        raise DataError(f"rate must be a whole number of samples a second, got {rate.tolist()} in {name}")
+    return int(value)
 
 
 def _mask(values: NDArray[Any]) -> NDArray[np.bool_]:

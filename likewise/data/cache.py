@@ -1,6 +1,7 @@
-"""Decoded images on disk: decoded once, mapped into memory ever after.
+"""Decoded images and recordings on disk: decoded once, mapped into memory ever after.
 
-An entry is `<key>.npy`, the rows, and `<key>.json`, all the rest. The JSON comes last, by a rename, so an
+An entry is `<key>.npy`, the rows, and `<key>.json`, all the rest. An image is one row; a recording is as
+many as it has samples, and the JSON then holds the offsets. The JSON comes last, by a rename, so an
 entry is there whole or not at all; one writer at a time holds `<key>.lock`. The key is made of the files'
 paths, sizes and times: a changed file is another key.
 """
@@ -29,16 +30,19 @@ from likewise.data.work import counted, in_order
 
 HEADER = 128  # bytes before the first row
 
-Chunk = Callable[[], Iterable[NDArray[np.uint8] | str]]
+Chunk = Callable[[], Iterable[NDArray[Any] | str]]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be decoded: chunks of rows in order, a reason in place of a row that cannot be."""
+    """What is to be decoded: chunks of items in order, a reason in place of an item that cannot be."""
 
-    row: tuple[int, int, int]  # c, h, w
+    row: tuple[int, ...]  # images: c, h, w; recordings: c
     count: int
     chunks: Iterable[Chunk]
+    dtype: type[np.generic] = np.uint8
+    what: str = "image"  # in the error where not one can be read
+    ragged: bool = False  # an item is (t, *row), t of its own, instead of one row
     paths: tuple[str, ...] | None = None
     labels: NDArray[np.int64] | None = None
     classes: tuple[str, ...] = ()
@@ -48,10 +52,11 @@ class Plan:
 
 @dataclass(frozen=True)
 class Stored:
-    """An entry as it is read back: readable rows only."""
+    """An entry as it is read back: readable items only."""
 
-    array: NDArray[np.uint8]
+    array: NDArray[Any]
     content: str
+    offsets: NDArray[np.int64] | None  # (n + 1,) of ragged items
     paths: tuple[str, ...] | None
     labels: NDArray[np.int64] | None
     classes: tuple[str, ...]
@@ -114,6 +119,7 @@ def _read(place: Path, key: str) -> Stored | None:
         return Stored(
             array=array,
             content=record["content"],
+            offsets=None if record.get("offsets") is None else np.array(record["offsets"], dtype=np.int64),
             paths=None if record["paths"] is None else tuple(record["paths"]),
             labels=None if record["labels"] is None else np.array(record["labels"], dtype=np.int64),
             classes=tuple(record["classes"]),
@@ -127,24 +133,27 @@ def _read(place: Path, key: str) -> Stored | None:
 def _write(place: Path, key: str, plan: Plan, name: str, progress: bool) -> None:
     for left in place.glob(f"{key}.*.tmp"):  # by a writer that was killed: the lock is ours
         left.unlink(missing_ok=True)
-    writer = _Writer(place, key, plan.row)
+    writer = _Writer(place, key, plan.row, np.dtype(plan.dtype))
     kept: list[int] = []
+    offsets = [0]
     skipped = list(plan.skipped)
     paths = plan.paths
     try:
         with quiet(), contextlib.closing(in_order(plan.chunks)) as chunks:
-            row = 0
+            index = 0
             for chunk in counted((list(chunk) for chunk in chunks), plan.count, f"reading {name}", progress):
-                for pixels in chunk:
-                    if isinstance(pixels, str):
-                        skipped.append(Skipped(paths[row] if paths else str(row), pixels))
+                for item in chunk:
+                    if isinstance(item, str):
+                        skipped.append(Skipped(paths[index] if paths else str(index), item))
                     else:
-                        writer.append(pixels)
-                        kept.append(row)
-                    row += 1
+                        writer.append(item if plan.ragged else item[None])
+                        kept.append(index)
+                        offsets.append(writer.rows)
+                    index += 1
         if not kept:
-            raise DataError(f"no readable image in {name}: {skipped[0].path}: {skipped[0].reason}")
+            raise DataError(f"no readable {plan.what} in {name}: {skipped[0].path}: {skipped[0].reason}")
         record = {
+            "offsets": offsets if plan.ragged else None,
             "paths": None if paths is None else [paths[row] for row in kept],
             "labels": None if plan.labels is None else plan.labels[kept].tolist(),
             "classes": plan.classes,
@@ -162,7 +171,8 @@ class _Writer:
 
     place: Path
     key: str
-    row: tuple[int, int, int]
+    row: tuple[int, ...]
+    dtype: np.dtype[Any]
     rows: int = 0
 
     file: Any = field(init=False)
@@ -175,20 +185,21 @@ class _Writer:
             self.file = self.path.open("wb")
             self.file.write(bytes(HEADER))
 
-    def append(self, pixels: NDArray[np.uint8]) -> None:
-        if pixels.shape != self.row or pixels.dtype != np.uint8:
-            raise AssertionError(f"a row must be {self.row} of uint8, got {pixels.shape} of {pixels.dtype}")
-        data = np.ascontiguousarray(pixels).data
+    def append(self, rows: NDArray[Any]) -> None:
+        """Rows (m, *row)."""
+        if rows.shape[1:] != self.row or rows.dtype != self.dtype:
+            raise AssertionError(f"rows must be {self.row} of {self.dtype}, got {rows.shape[1:]} of {rows.dtype}")
+        data = np.ascontiguousarray(rows).data
         with _writing(self.place):
             self.file.write(data)
         self.digest.update(data)
-        self.rows += 1
+        self.rows += len(rows)
 
     def finish(self, record: dict[str, Any]) -> None:
         with _writing(self.place):
             size = self.file.tell()
             self.file.seek(0)
-            self.file.write(_header((self.rows, *self.row)))
+            self.file.write(_header((self.rows, *self.row), self.dtype))
             self.file.flush()
             os.fsync(self.file.fileno())
             self.file.close()
@@ -202,9 +213,9 @@ class _Writer:
         self.path.unlink(missing_ok=True)
 
 
-def _header(shape: tuple[int, ...]) -> bytes:
+def _header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
     """An .npy header of a fixed length, so that the number of rows can be written last."""
-    text = repr({"descr": "|u1", "fortran_order": False, "shape": shape}).ljust(HEADER - 11) + "\n"
+    text = repr({"descr": dtype.str, "fortran_order": False, "shape": shape}).ljust(HEADER - 11) + "\n"
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text.encode()
 
 

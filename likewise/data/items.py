@@ -1,6 +1,7 @@
 """What every source becomes: rows of one array, and what is known of each row."""
 
 import hashlib
+from collections.abc import Mapping, Sized
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -8,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 LARGEST_DIGEST = 1 << 30  # bytes of a file that are read to tell whether it has changed
-ROWS = 256  # rows hashed or looked at together
+ROWS = 256  # rows looked at together
+HASHED = 1 << 20  # bytes hashed together: a row may be one sample of a recording
 
 
 class DataError(ValueError):
@@ -17,7 +19,7 @@ class DataError(ValueError):
 
 @dataclass(frozen=True)
 class Skipped:
-    """A file that could not be read."""
+    """A file, clip or series that could not be read or used."""
 
     path: str
     reason: str
@@ -56,8 +58,9 @@ def digest(array: NDArray[Any], stamp: str = "") -> str:
     if stamp and array.nbytes > LARGEST_DIGEST:
         found.update(stamp.encode())
         array = array[np.linspace(0, len(array) - 1, 4096).astype(np.int64)]
-    for start in range(0, len(array), ROWS):
-        found.update(np.ascontiguousarray(array[start : start + ROWS]).data)
+    rows = max(ROWS, HASHED // max(1, array[:1].nbytes))
+    for start in range(0, len(array), rows):
+        found.update(np.ascontiguousarray(array[start : start + rows]).data)
     return found.hexdigest()
 
 
@@ -74,6 +77,15 @@ def fingerprint(content: str, *columns: NDArray[Any] | None) -> str:
     return found.hexdigest()
 
 
+def check_columns(count: int, name: str, columns: Mapping[str, Sized | None]) -> None:
+    """Each column has one entry an item, and there are items."""
+    for key, column in columns.items():
+        if column is not None and len(column) != count:
+            raise DataError(f"{key} must have one entry an item, {count} in {name}, got {len(column)}")
+    if count < 2:
+        raise DataError(f"expected at least 2 items in {name}, got {count}")
+
+
 def make(
     array: NDArray[Any],
     name: str,
@@ -88,11 +100,7 @@ def make(
     native: int,
 ) -> Items:
     """Items whose columns have been seen to fit the array."""
-    for key, column in {"labels": labels, "groups": groups, "is_test": test, "paths": paths}.items():
-        if column is not None and len(column) != len(array):
-            raise DataError(f"{key} must have one entry an item, {len(array)} in {name}, got {len(column)}")
-    if len(array) < 2:
-        raise DataError(f"expected at least 2 items in {name}, got {len(array)}")
+    check_columns(len(array), name, {"labels": labels, "groups": groups, "is_test": test, "paths": paths})
     return Items(
         array=array,
         kind="image" if array.ndim == 4 else "vector",

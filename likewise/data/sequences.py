@@ -3,13 +3,16 @@
 Padding is NaN until the encoder sees it: no sequence may hold one, so a window needs no mask beside it.
 """
 
+import hashlib
+import itertools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from likewise.data.items import Items
+from likewise.data.items import DataError, Items, Skipped, check_columns, digest, fingerprint
 
 SIXTEEN_BITS = 32768.0
 
@@ -46,3 +49,73 @@ class Sequences(Items):
         if self.array.dtype == np.int16:
             found /= SIXTEEN_BITS
         return found
+
+
+def make_sequences(
+    array: NDArray[Any],
+    offsets: NDArray[np.int64],
+    name: str,
+    *,
+    rate: int,
+    channels: tuple[str, ...],
+    content: str = "",
+    labels: NDArray[np.int64] | None = None,
+    classes: tuple[str, ...] = (),
+    groups: NDArray[np.int64] | None = None,
+    test: NDArray[np.bool_] | None = None,
+    paths: tuple[str, ...] | None = None,
+    skipped: tuple[Skipped, ...] = (),
+) -> Sequences:
+    """Sequences whose columns have been seen to fit; `content` is the digest of the array where it is known."""
+    columns = {"labels": labels, "groups": groups, "is_test": test, "paths": paths}
+    check_columns(len(offsets) - 1, name, columns)
+    content = hashlib.sha256((content or digest(array)).encode() + offsets.tobytes()).hexdigest()
+    return Sequences(
+        array=array,
+        kind="sequence",
+        name=name,
+        fingerprint=fingerprint(content, labels, groups, test),
+        labels=labels,
+        classes=classes,
+        groups=groups,
+        test=test,
+        paths=paths,
+        skipped=skipped,
+        native=int(np.median(np.diff(offsets))),
+        offsets=offsets,
+        rate=rate,
+        channels=channels,
+    )
+
+
+def make_usable(
+    array: NDArray[Any],
+    offsets: NDArray[np.int64],
+    name: str,
+    reasons: Sequence[str],
+    called: Callable[[int], str],
+    *,
+    rate: int,
+    channels: tuple[str, ...],
+    skipped: tuple[Skipped, ...] = (),
+    **columns: Any,
+) -> Sequences:
+    """Sequences without those that have a reason, which go by what they are called; all columns alike."""
+    known = {key: columns.get(key) for key in ("labels", "groups", "test", "paths")}
+    check_columns(len(reasons), name, {"is_test" if key == "test" else key: known[key] for key in known})
+    usable = np.array([not reason for reason in reasons], dtype=np.bool_)
+    skipped += tuple(Skipped(called(row), reasons[row]) for row in np.flatnonzero(~usable).tolist())
+    if not usable.any():
+        raise DataError(f"no usable sequence in {name}: {skipped[-1].path}: {skipped[-1].reason}")
+    lengths = np.diff(offsets)
+    if not usable.all() or offsets[0] != 0 or offsets[-1] != len(array):
+        array = array[offsets[0] : offsets[-1]][np.repeat(usable, lengths)]
+    columns |= {key: _rows(column, usable) for key, column in known.items()}
+    kept = np.concatenate([[0], np.cumsum(lengths[usable])]).astype(np.int64)
+    return make_sequences(array, kept, name, rate=rate, channels=channels, skipped=skipped, **columns)
+
+
+def _rows(column: Any, usable: NDArray[np.bool_]) -> Any:
+    if column is None:
+        return None
+    return column[usable] if isinstance(column, np.ndarray) else tuple(itertools.compress(column, usable))

@@ -6,110 +6,198 @@ import functools
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from likewise.data import arrays, classic, folder, shards
+from likewise.data import arrays, audio, classic, folder, shards, tables
 from likewise.data.builtin import NAMES, builtin
 from likewise.data.cache import Plan, cache_folder, cache_key, fetch, noted
+from likewise.data.clips import CHANNEL, from_clips
 from likewise.data.folder import File
 from likewise.data.images import EXTENSIONS, LARGEST_DEFAULT, Listing, decoding, extension, median_side
 from likewise.data.items import DataError, Items, digest, fingerprint, make
+from likewise.data.sequences import Sequences
 
 Source = str | os.PathLike[str] | NDArray[Any] | Mapping[str, Any] | Items
-KINDS = "a folder of images, .npy, .npz, .parquet, .tar or an idx images file"
+KINDS = "a folder of images or audio, .npy, .npz, .csv, .parquet, .tar or an idx images file"
+
+
+@dataclass(frozen=True)
+class _Wish:
+    """What `open` was asked for."""
+
+    name: str  # the source as given
+    size: int | None
+    rate: int | None
+    columns: Mapping[str, str]
+    place: Path  # of the cache
+    progress: bool
+
+    def without_columns(self) -> None:
+        """For sources whose parts have no names."""
+        if self.columns:
+            raise DataError(f"columns can be named in .npz files, .csv and Parquet series, got {self.name}")
 
 
 def open(  # noqa: A001
-    source: Source, *, size: int | None = None, cache: str | os.PathLike[str] | None = None, progress: bool = True
+    source: Source,
+    *,
+    size: int | None = None,
+    rate: int | None = None,
+    columns: Mapping[str, str] | None = None,
+    cache: str | os.PathLike[str] | None = None,
+    progress: bool = True,
 ) -> Items:
-    """Open a source of images or vectors as rows of one array.
+    """Open a source of images, vectors or sequences as rows of one array.
 
-    The source is a folder of images (in class folders or not), a `.npy` or `.npz` file, MNIST's idx files,
-    CIFAR's folder, a Parquet file or WebDataset tar file or a folder of them, a built-in name (`digits`,
-    `mnist5k`; a path of that name comes first), an array, a dictionary of arrays named as in an `.npz`, or
-    `Items`.
+    The source is a folder of images or of audio (in class folders or not), a `.npy` or `.npz` file, a
+    `.csv` or Parquet file of time series or a folder of them, MNIST's idx files, CIFAR's folder, a Parquet
+    file of images or WebDataset tar file or a folder of them, a built-in name (`digits`, `mnist5k`; a path
+    of that name comes first), an array, a dictionary of arrays named as in an `.npz`, or `Items`.
 
     Encoded images become RGB squares of side `size`: the shorter side is scaled to it and the middle
-    kept. Without a size it is the median shorter side of some of them, at most 64. They are decoded once,
-    into `cache`, else the folder that `LIKEWISE_CACHE` names, else the user's cache folder. Arrays of
-    images keep their size and layout of channels unless a size is given.
+    kept. Without a size it is the median shorter side of some of them, at most 64. Arrays of images keep
+    their size and layout of channels unless a size is given.
 
-    What cannot be read is left out and listed in `skipped`; what cannot be used is a `DataError`.
+    Audio (WAV, FLAC, Ogg) becomes one channel of int16 at `rate` samples a second: 16,000 without one, or
+    8,000 where most files have less. Arrays of audio keep their rate unless one is given; other series
+    always do. Floating arrays (n, t, c) are series, unless t = c: then they are grey images.
+
+    Files are decoded once, into `cache`, else the folder that `LIKEWISE_CACHE` names, else the user's
+    cache folder.
+
+    `columns` say which array of an `.npz`, or which column of a table, is what: {"y": "digit", "group":
+    "speaker"}. Series in tables have the roles sequence, time, y, group and is_test; all other numbers
+    are their channels.
+
+    What cannot be read or used is left out and listed in `skipped`; where that is all, it is a `DataError`.
     """
-    if size is not None and (isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1):
-        raise DataError(f"size must be a whole number >= 1, got {size!r}")
-    size = None if size is None else int(size)
-    if isinstance(source, Items):
-        return _resized(source, size)
-    if isinstance(source, np.ndarray):
-        return arrays.from_array(source, f"an array of shape {source.shape}", size)
+    wish = _Wish(
+        name=os.fspath(source) if isinstance(source, str | os.PathLike) else _described(source),
+        size=_whole("size", size),
+        rate=_whole("rate", rate),
+        columns=_columns(columns),
+        place=cache_folder(cache),
+        progress=progress,
+    )
     if isinstance(source, Mapping):
-        return arrays.from_mapping(source, f"arrays {', '.join(map(str, source))}", size)
+        return arrays.from_mapping(source, wish.name, wish.size, rate=wish.rate, columns=wish.columns)
+    if isinstance(source, Items):
+        wish.without_columns()
+        return _changed(source, wish)
+    if isinstance(source, np.ndarray):
+        wish.without_columns()
+        return arrays.from_array(source, wish.name, wish.size)
     if not isinstance(source, str | os.PathLike):
         got = type(source).__name__
         raise DataError(f"source must be a path, one of {', '.join(NAMES)}, an array or a dict of arrays, got {got}")
-    name = os.fspath(source)
-    path = Path(name).expanduser()
-    place = cache_folder(cache)
+    path = Path(source).expanduser()
     if not os.path.lexists(path):
-        if name in NAMES:
-            return builtin(name, size)
-        nearest = difflib.get_close_matches(name, NAMES, n=1)
+        if wish.name in NAMES:
+            wish.without_columns()
+            return builtin(wish.name, wish.size)
+        nearest = difflib.get_close_matches(wish.name, NAMES, n=1)
         hint = f"; the nearest built-in is {nearest[0]}" if nearest else ""
-        raise FileNotFoundError(f"data not found: {name}{hint}")
-    return _folder(path, name, size, place, progress) if path.is_dir() else _file(path, name, size, place, progress)
+        raise FileNotFoundError(f"data not found: {wish.name}{hint}")
+    return _folder(path, wish) if path.is_dir() else _file(path, wish)
 
 
-def _resized(items: Items, size: int | None) -> Items:
-    if items.kind == "vector" or arrays.is_ready(items.array, size):
+def _whole(key: str, value: int | None) -> int | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise DataError(f"{key} must be a whole number >= 1, got {value!r}")
+    return int(value)
+
+
+def _columns(columns: Mapping[str, str] | None) -> Mapping[str, str]:
+    if columns is None:
+        return {}
+    if not isinstance(columns, Mapping) or not all(isinstance(name, str) for name in (*columns, *columns.values())):
+        raise DataError(f'columns must be names by role such as {{"y": "digit"}}, got {columns!r}')
+    return columns
+
+
+def _described(source: Any) -> str:
+    """A name for what lies in memory."""
+    if isinstance(source, Items):
+        return source.name
+    if isinstance(source, Mapping):
+        return f"arrays {', '.join(map(str, source))}"
+    return f"an array of shape {source.shape}" if isinstance(source, np.ndarray) else type(source).__name__
+
+
+def _changed(items: Items, wish: _Wish) -> Items:
+    """Items at another size or rate."""
+    if isinstance(items, Sequences):
+        if items.channels != CHANNEL or wish.rate in (None, items.rate):
+            return items
+        known = {key: getattr(items, key) for key in ("labels", "classes", "groups", "test", "paths", "skipped")}
+        return from_clips(items.array, items.offsets, items.name, rate=items.rate, wanted=wish.rate, **known)
+    if items.kind == "vector" or arrays.is_ready(items.array, wish.size):
         return items
-    array = arrays.images(items.array, items.name, size)
-    known = fingerprint(digest(array), items.labels, items.groups, items.test)
-    return dataclasses.replace(items, array=array, fingerprint=known)
+    array = arrays.images(items.array, items.name, wish.size)
+    found = fingerprint(digest(array), items.labels, items.groups, items.test)
+    return dataclasses.replace(items, array=array, fingerprint=found)
 
 
-def _file(path: Path, name: str, size: int | None, place: Path, progress: bool) -> Items:
-    kind = path.suffix.lower()
+def _file(path: Path, wish: _Wish) -> Items:
+    name, kind = wish.name, path.suffix.lower()
     if not path.is_file():
         raise DataError(f"expected {KINDS}, got {name}, which is neither a file nor a folder")
     if not os.access(path, os.R_OK):
         raise DataError(f"cannot read {name}: permission denied")
-    if classic.is_idx(path.name):
-        return classic.from_idx(path, name, size)
-    if kind == ".npy":
-        return arrays.from_npy(path, name, size, place, progress)
     if kind == ".npz":
-        return arrays.from_npz(path, name, size)
+        return arrays.from_npz(path, name, wish.size, rate=wish.rate, columns=wish.columns)
+    if kind == ".csv" or (kind == ".parquet" and tables.is_table(path, wish.columns)):
+        return tables.from_file(path, name, wish.columns)
     if kind in (".parquet", ".tar"):
-        return _shards(kind, path.parent, [folder.stamp(path)], name, size, place, progress)
-    hint = ": open its folder" if kind[1:] in EXTENSIONS else ""
+        return _shards(kind, path.parent, [folder.stamp(path)], wish)
+    wish.without_columns()
+    if classic.is_idx(path.name):
+        return classic.from_idx(path, name, wish.size)
+    if kind == ".npy":
+        return arrays.from_npy(path, name, wish.size, wish.place, wish.progress)
+    hint = ": open its folder" if kind[1:] in (*EXTENSIONS, *audio.EXTENSIONS) else ""
     raise DataError(f"expected {KINDS}, got {name}{hint}")
 
 
-def _folder(root: Path, name: str, size: int | None, place: Path, progress: bool) -> Items:
-    shown = name.rstrip("/") + "/"
+def _folder(root: Path, wish: _Wish) -> Items:
+    shown = wish.name.rstrip("/") + "/"
     files, skipped = folder.walk(root, shown)
     top = [file.path for file in files if "/" not in file.path]
     if any(map(classic.is_idx, top)):
-        return classic.from_idx_folder(root, name, size)
+        wish.without_columns()
+        return classic.from_idx_folder(root, wish.name, wish.size)
     if classic.is_cifar(top):
-        return classic.from_cifar(root, name, size)
-    images = folder.images_of(files)
+        wish.without_columns()
+        return classic.from_cifar(root, wish.name, wish.size)
+    found = {kind: [f for f in files if f.path.lower().endswith(kind)] for kind in (".parquet", ".tar", ".csv")}
+    images, recordings = folder.images_of(files), audio.audio_of(files)
+    # the most numerous: a data set may have a picture or a table in its description
+    most = max(map(len, (*found.values(), images, recordings)))
+    if not most:
+        kinds = ", ".join((*EXTENSIONS, *audio.EXTENSIONS, "csv"))
+        raise DataError(f"no images, audio or series in {shown}: expected {kinds}; got {_others(files)}")
     for kind in (".parquet", ".tar"):
-        found = [file for file in files if file.path.lower().endswith(kind)]
-        if found and len(found) >= len(images):  # a data set with a picture in its description
-            return _shards(kind, root, found, name, size, place, progress)
-    if not images:
-        raise DataError(f"no images in {shown}: expected {', '.join(EXTENSIONS)}; got {_others(files)}")
+        if len(found[kind]) == most:
+            if kind == ".parquet" and tables.is_table(root / found[kind][0].path, wish.columns):
+                return tables.from_folder(root, found[kind], wish.name, wish.columns, skipped)
+            return _shards(kind, root, found[kind], wish)
+    if len(images) < most == len(recordings):
+        wish.without_columns()
+        return audio.from_folder(root, recordings, skipped, wish.name, wish.rate, wish.place, wish.progress)
+    if len(images) < most:
+        return tables.from_folder(root, found[".csv"], wish.name, wish.columns, skipped)
 
     def scan() -> Listing:
         return folder.listing(root, images, skipped)
 
-    return _pictures("folder", root, images, scan, name, size, place, progress)
+    return _pictures("folder", root, images, scan, wish)
 
 
 def _others(files: Sequence[File]) -> str:
@@ -122,33 +210,23 @@ def _others(files: Sequence[File]) -> str:
     return f"{len(files)} file{'s' * (len(files) > 1)} of other kinds ({common}{', …' * (len(kinds) > 3)})"
 
 
-def _shards(
-    kind: str, root: Path, files: Sequence[File], name: str, size: int | None, place: Path, progress: bool
-) -> Items:
+def _shards(kind: str, root: Path, files: Sequence[File], wish: _Wish) -> Items:
     def scan() -> Listing:
         listing = (shards.parquet_listing if kind == ".parquet" else shards.tar_listing)(root, files)
         if not listing.paths:
             why = f": {listing.skipped[0].path}: {listing.skipped[0].reason}" if listing.skipped else ""
-            raise DataError(f"no images in {name}{why}")
+            raise DataError(f"no images in {wish.name}{why}")
         return listing
 
-    return _pictures(kind, root, files, scan, name, size, place, progress)
+    return _pictures(kind, root, files, scan, wish)
 
 
-def _pictures(
-    kind: str,
-    root: Path,
-    files: Sequence[File],
-    scan: Callable[[], Listing],
-    name: str,
-    size: int | None,
-    place: Path,
-    progress: bool,
-) -> Items:
+def _pictures(kind: str, root: Path, files: Sequence[File], scan: Callable[[], Listing], wish: _Wish) -> Items:
     """Encoded images through the cache; they are listed only where the cache does not know them."""
+    wish.without_columns()
     scan = functools.cache(scan)
-    native = noted(place, cache_key(kind, root, files), lambda: median_side(scan()))
-    side = size or min(native, LARGEST_DEFAULT)
+    native = noted(wish.place, cache_key(kind, root, files), lambda: median_side(scan()))
+    side = wish.size or min(native, LARGEST_DEFAULT)
 
     def plan() -> Plan:
         found = scan()
@@ -163,10 +241,10 @@ def _pictures(
             skipped=found.skipped,
         )
 
-    stored = fetch(place, cache_key(kind, root, files, side), plan, name, progress)
+    stored = fetch(wish.place, cache_key(kind, root, files, side), plan, wish.name, wish.progress)
     return make(
         stored.array,
-        name,
+        wish.name,
         content=stored.content,
         labels=stored.labels,
         classes=stored.classes,

@@ -1,13 +1,26 @@
 """Encoders: from an item to its features (n, dim), and heads from there to the embedding (n, d).
 
 encoders.build("resnet18", channels=3, size=32)     a ResNet, a ViT, an MLP, or module:callable
+encoders.build("audio_8k", channels=1, samples=4000)    convolutions and a causal context, for sequences
 encoders.build_head("mlp", encoder.dim, 128)        a projection head
 encoders.load_weights(encoder, "resnet18.pth")      weights from elsewhere, or from a run
 """
 
 from likewise.encoders.batch_norm import has_batch_norm, split_batch_norm
 from likewise.encoders.catalog import ENCODERS, build
-from likewise.encoders.heads import HEADS, build_head
+from likewise.encoders.heads import HEADS, StepsAhead, build_head
+from likewise.encoders.sequence import SEQUENCE_ENCODERS, SequenceEncoder
 from likewise.encoders.weights import load_weights
 
-__all__ = ["ENCODERS", "HEADS", "build", "build_head", "has_batch_norm", "load_weights", "split_batch_norm"]
+__all__ = [
+    "ENCODERS",
+    "HEADS",
+    "SEQUENCE_ENCODERS",
+    "SequenceEncoder",
+    "StepsAhead",
+    "build",
+    "build_head",
+    "has_batch_norm",
+    "load_weights",
+    "split_batch_norm",
+]

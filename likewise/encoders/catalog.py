@@ -15,9 +15,10 @@ from likewise.encoders.batch_norm import check_splits, split_batch_norm
 from likewise.encoders.inputs import check_known, check_whole
 from likewise.encoders.mlp import MLP
 from likewise.encoders.resnet import RESNETS, STEMS
+from likewise.encoders.sequence import SEQUENCE_ENCODERS
 from likewise.encoders.vit import VITS
 
-ENCODERS = (*RESNETS, *VITS, "mlp")
+ENCODERS = (*RESNETS, *VITS, "mlp", *SEQUENCE_ENCODERS)
 
 
 def build(
@@ -26,36 +27,51 @@ def build(
     channels: int = 3,
     size: int = 32,
     features: int | None = None,
+    samples: int | None = None,
     stem: str = "auto",
+    context: str = "gru",
     bn_splits: int = 1,
 ) -> nn.Module:
     """An encoder with random weights, and its number of features as `dim`.
 
-    Images (n, channels, size, size), or, for `mlp`, vectors (n, features), to (n, dim). The stem
-    of a ResNet is small up to 64 pixels where not said. `bn_splits` divides a batch into as many
-    groups, each with batch statistics of its own.
+    Images (n, channels, size, size), vectors (n, features) or sequences (n, samples, channels) to (n, dim).
+    The stem of a ResNet is small up to 64 pixels where not said; `context` is that of an encoder of
+    sequences, gru or transformer. `bn_splits` divides a batch into as many groups, each with batch
+    statistics of its own.
 
     `module:callable` is imported, the current directory included, and called; it is given
-    `channels`, `size` and `features` where its signature has them. A module without `dim` is
+    `channels`, `size`, `features` and `samples` where its signature has them. A module without `dim` is
     shown one batch of zeros to find it.
     """
     check_splits(bn_splits)
     if ":" in name:
-        encoder = _from_elsewhere(name, {"channels": channels, "size": size, "features": features})
+        data = {"channels": channels, "size": size, "features": features, "samples": samples}
+        encoder = _from_elsewhere(name, data)
     else:
         check_known("encoder", name, ENCODERS, besides=" or module:callable")
-        encoder = _ours(name, channels, size, features, stem)
+        _check_kind(name, features, samples)
+        encoder = _ours(name, channels, size, features, stem, context)
     return split_batch_norm(encoder, bn_splits) if bn_splits > 1 else encoder
 
 
-def _ours(name: str, channels: int, size: int, features: int | None, stem: str) -> nn.Module:
+def _check_kind(name: str, features: int | None, samples: int | None) -> None:
+    taken = "vectors" if name == "mlp" else "sequences" if name in SEQUENCE_ENCODERS else "images"
+    got = "vectors" if features is not None else "sequences" if samples is not None else "images"
+    if taken != got:
+        others = {
+            "vectors": "mlp takes",
+            "sequences": "audio_16k and others take",
+            "images": "resnet_tiny and others take",
+        }
+        raise ValueError(f"{name} takes {taken}, got {got}; {others[got]} those")
+
+
+def _ours(name: str, channels: int, size: int, features: int | None, stem: str, context: str) -> nn.Module:
     check_known("stem", stem, ("auto", *STEMS))
-    if name == "mlp":
-        if features is None:
-            raise ValueError("mlp takes vectors (n, features), got images; resnet_tiny and others take those")
-        return MLP(features)
+    if name in SEQUENCE_ENCODERS:
+        return SEQUENCE_ENCODERS[name](channels=channels, context=context)
     if features is not None:
-        raise ValueError(f"{name} takes images, got vectors of {features} features; mlp takes those")
+        return MLP(features)
     check_whole("size", size)
     if name in VITS:
         return VITS[name](channels=channels, size=size)
@@ -107,8 +123,11 @@ def _imported(name: str) -> Callable[..., Any]:
 
 def _find_dim(name: str, encoder: nn.Module, data: dict[str, int | None]) -> int:
     """The length of the encoder's features, from one batch of zeros; leaves its modes as they were."""
-    image = (data["channels"], data["size"], data["size"])
-    item = image if data["features"] is None else (data["features"],)
+    item: tuple[Any, ...] = (data["channels"], data["size"], data["size"])
+    if data["features"] is not None:
+        item = (data["features"],)
+    elif data["samples"] is not None:
+        item = (data["samples"], data["channels"])
     like = next(iter(encoder.parameters()), torch.empty(0))
     zeros = torch.zeros((2, *item), device=like.device, dtype=like.dtype)
     modes = [(part, part.training) for part in encoder.modules()]

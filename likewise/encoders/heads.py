@@ -2,11 +2,13 @@
 
 `linear` is MoCo v1's, `mlp` MoCo v2's (Chen et al., 2020), `mlp_bn` SimCLR's, and `none`
 compares the features themselves. After training the head is thrown away.
+
+CPC's is another: `StepsAhead`, one matrix for each step that it looks ahead.
 """
 
 from collections.abc import Callable
 
-from torch import nn
+from torch import Tensor, nn
 
 from likewise.encoders.inputs import check_known, check_whole
 
@@ -41,6 +43,20 @@ def mlp_bn(in_dim: int, out_dim: int, hidden: int) -> Head:
 
 def none(in_dim: int, out_dim: int, hidden: int) -> Head:
     return Head(in_dim)
+
+
+class StepsAhead(nn.Module):
+    """W_k of CPC: contexts (n, f, in_dim) to what is expected k = 1 … horizon frames later, (n, f, horizon, dim)."""
+
+    def __init__(self, in_dim: int, dim: int, horizon: int) -> None:
+        super().__init__()
+        for name, number in {"in_dim": in_dim, "dim": dim, "horizon": horizon}.items():
+            check_whole(name, number)
+        self.dim, self.horizon = dim, horizon
+        self.steps = nn.Linear(in_dim, horizon * dim, bias=False)
+
+    def forward(self, contexts: Tensor) -> Tensor:
+        return self.steps(contexts).unflatten(2, (self.horizon, self.dim))  # type: ignore[no-any-return]
 
 
 HEADS: dict[str, Callable[[int, int, int], Head]] = {"linear": linear, "mlp": mlp, "mlp_bn": mlp_bn, "none": none}

@@ -16,9 +16,11 @@ from likewise.encoders.inputs import check_images, check_whole
 
 
 class Attention(nn.Module):
-    def __init__(self, dim: int, heads: int) -> None:
+    """Every token looks at every other; `causal`, only at itself and those before it."""
+
+    def __init__(self, dim: int, heads: int, *, causal: bool = False) -> None:
         super().__init__()
-        self.heads = heads
+        self.heads, self.causal = heads, causal
         self.qkv = nn.Linear(dim, 3 * dim)
         self.proj = nn.Linear(dim, dim)
 
@@ -26,7 +28,7 @@ class Attention(nn.Module):
         n, t, d = tokens.shape
         qkv = self.qkv(tokens).reshape(n, t, 3, self.heads, d // self.heads)
         query, key, value = qkv.permute(2, 0, 3, 1, 4)  # (n, heads, t, d / heads) each
-        found = functional.scaled_dot_product_attention(query, key, value)
+        found = functional.scaled_dot_product_attention(query, key, value, is_causal=self.causal)
         return self.proj(found.transpose(1, 2).reshape(n, t, d))  # type: ignore[no-any-return]
 
 
@@ -43,10 +45,10 @@ class FeedForward(nn.Module):
 class Block(nn.Module):
     """Attention and a feed-forward layer, each normed before and added after."""
 
-    def __init__(self, dim: int, heads: int) -> None:
+    def __init__(self, dim: int, heads: int, *, causal: bool = False) -> None:
         super().__init__()
         self.norm1 = nn.LayerNorm(dim, eps=1e-6)
-        self.attn = Attention(dim, heads)
+        self.attn = Attention(dim, heads, causal=causal)
         self.norm2 = nn.LayerNorm(dim, eps=1e-6)
         self.mlp = FeedForward(dim)
 

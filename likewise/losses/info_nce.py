@@ -24,7 +24,7 @@ from likewise.losses.inputs import (
     working_dtype,
 )
 from likewise.losses.masks import Mask
-from likewise.losses.negatives import FixedNegatives, Negatives, NegativesPerQuery, SharedNegatives
+from likewise.losses.negatives import FixedNegatives, Negatives, NegativesPerGroup, SharedNegatives
 from likewise.losses.policies import Policy, check_policy, lookup_loss
 from likewise.losses.similarity import Similarity, check_similarity, prepare
 from likewise.losses.temperature import Tempered
@@ -50,7 +50,8 @@ def info_nce(
     Shapes: query (n, d), positive (n, d), negatives (k, d), (n, k, d), or None for the other rows
     of positive. query_ids (n,) or (n, g); key_ids belong to `negatives` where given, else to
     `positive`, and are (k,), (k, g), (n, k) or (n, k, g). A negative that shares an id with the
-    query does not count, nor does one with id -1; a query with id -1 is left out.
+    query does not count, nor does one with id -1; a query with id -1 is left out. Negatives (m, k, d),
+    m a divisor of n, are shared by n / m queries in a row: by those of one sequence, say.
     """
     check_rows(query=query, positive=positive)
     check_temperature(temperature)
@@ -75,7 +76,7 @@ def info_nce(
         if not keys.requires_grad:
             found = FixedNegatives(prepared, positive, mask)
     elif negatives.ndim == 3:
-        found = NegativesPerQuery(prepared, negatives, query_ids, key_ids)
+        found = NegativesPerGroup(prepared, negatives, query_ids, key_ids)
     elif negatives.requires_grad:
         found = SharedNegatives(prepared, prepared.key_rows(negatives), Mask(query_ids, key_ids))
     else:

@@ -33,13 +33,13 @@ def check_rows(**rows: Tensor) -> None:
 
 
 def check_negatives(negatives: Tensor, query: Tensor, *, per_query: bool = True) -> None:
-    """Expect floating-point (k, d), shared by all queries, or, `per_query`, (n, k, d)."""
+    """Expect floating-point (k, d), shared by all queries, or, `per_query`, (m, k, d) where m divides n."""
     check_floating("negatives", negatives)
     n, d = query.shape
     shared = negatives.ndim == 2 and negatives.shape[1] == d
-    apart = per_query and negatives.ndim == 3 and negatives.shape[::2] == (n, d)
-    if not (shared or apart):
-        expected = f"(k, {d}) or ({n}, k, {d})" if per_query else f"(k, {d})"
+    apart = per_query and negatives.ndim == 3 and negatives.shape[2] == d and negatives.shape[0] > 0
+    if not shared and not (apart and n % negatives.shape[0] == 0):
+        expected = f"(k, {d}) or (m, k, {d}) with m a divisor of {n}" if per_query else f"(k, {d})"
         raise ValueError(f"negatives must be of shape {expected}, got {_shape(negatives)}")
 
 

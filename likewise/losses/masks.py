@@ -26,15 +26,19 @@ class Mask:
     ) -> None:
         self.own = own
         self.valid: Tensor | None = None  # (n,): queries that are no padding themselves
-        self.padding: tuple[Tensor, Tensor] | None = None  # (n, 1) and (k,), where there is any
+        self.left_out: Tensor | None = None  # (n, 1): queries that are padding, where there are any
+        self.padding: Tensor | None = None  # (k,): keys that are
         self.matches: list[Matches | DenseMatches] = []  # one a column of ids
         if query_ids is None or key_ids is None:
             return
         query_ids, key_ids = as_columns(query_ids), as_columns(key_ids)
         self.valid = (query_ids != NOBODY).any(dim=1)
         padding = (key_ids == NOBODY).all(dim=1)
-        if padding.device.type != "cpu" or padding.any() or not self.valid.all():
-            self.padding = ~self.valid[:, None], padding
+        unknown = padding.device.type != "cpu"  # and not worth waiting for
+        if unknown or not self.valid.all():
+            self.left_out = ~self.valid[:, None]
+        if unknown or padding.any():
+            self.padding = padding
         pairs = zip(query_ids.T, key_ids.T, strict=True)
         self.matches = [find_matches(query.contiguous(), key.contiguous()) for query, key in pairs]
 
@@ -44,9 +48,10 @@ class Mask:
             diagonal = rows.start + offset - columns.start
             if -scores.shape[0] < diagonal < scores.shape[1]:
                 scores.diagonal(diagonal).fill_(-torch.inf)
+        if self.left_out is not None:
+            scores.masked_fill_(self.left_out[rows], -torch.inf)
         if self.padding is not None:
-            queries, keys = self.padding
-            scores.masked_fill_(queries[rows] | keys[columns], -torch.inf)
+            scores.masked_fill_(self.padding[columns], -torch.inf)
         for matches in self.matches:
             matches.hide(scores, rows, columns)
 

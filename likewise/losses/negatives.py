@@ -80,16 +80,19 @@ class NegativesWithin:
         return self.mask.count(len(self.rows), len(self.rows), like=self.rows).log()
 
 
-class NegativesPerQuery:
-    """Keys (n, k, d), a set for each query: their (n, k) scores are smaller than they are."""
+class NegativesPerGroup:
+    """Keys (m, k, d), a set for each n / m queries in a row, or for each query: the (n, k) scores are held."""
 
     def __init__(self, prepared: Prepared, keys: Tensor, query_ids: Tensor | None, key_ids: Tensor | None) -> None:
         self.lowest = prepared.lowest
         self.valid: Tensor | None = None
-        scores = torch.einsum("nd,nkd->nk", prepared.query, prepared.key_rows(keys))
+        groups, each = len(keys), len(prepared.query) // len(keys)
+        scores = torch.einsum("gmd,gkd->gmk", prepared.query.view(groups, each, -1), prepared.key_rows(keys)).flatten(
+            0, 1
+        )
         self.hidden = torch.zeros_like(scores, dtype=torch.bool)
         if query_ids is not None and key_ids is not None:
-            query_ids, key_ids = as_columns(query_ids), as_columns(key_ids, axes=2)
+            query_ids, key_ids = as_columns(query_ids), as_columns(key_ids, axes=2).repeat_interleave(each, dim=0)
             nobody = key_ids == NOBODY
             self.hidden = ((query_ids[:, None] == key_ids) & ~nobody).any(dim=2) | nobody.all(dim=2)
             self.valid = (query_ids != NOBODY).any(dim=1)

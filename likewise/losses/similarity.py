@@ -39,7 +39,8 @@ def prepare(similarity: str, query: Tensor, temperature: float | Tensor, dtype: 
             lowest=-1 / temperature,
         )
     if similarity == "dot":
-        return Prepared(query / temperature, lambda key: key.to(dtype))
+        is_one = not isinstance(temperature, Tensor) and temperature == 1  # CPC's: a pass over the queries saved
+        return Prepared(query if is_one else query / temperature, lambda key: key.to(dtype))
     # -|a - b|² = 2ab - |a|² - |b|² loses digits where rows are near each other and far from 0. Hence
     # in float64, and measured from the mean.
     dtype = torch.float64

@@ -202,9 +202,10 @@ class _Rows(Function):
         sums, weights = _RunningLogSumExp(len(query), query, safe), None
         for rows, _, _, scores in tiles(query, keys, mask):
             weights, _ = sums.add(rows, scores)
-        lse = sums.result()
-        ctx.save_for_backward(query, keys, lse, _keep(weights, query, keys, safe))
-        ctx.mask, ctx.safe = mask, safe
+        lse, kept = sums.result(), _keep(weights, query, keys, safe=True)
+        # Weights of a single tile are relative to its highest scores; so are then the sums that divide them.
+        ctx.save_for_backward(query, keys, lse if kept is None else sums.total.log(), kept)
+        ctx.mask, ctx.safe = mask, safe or kept is not None
         return lse
 
     @staticmethod

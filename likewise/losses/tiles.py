@@ -20,9 +20,9 @@ def _side(device: torch.device) -> int:
 
 
 def tile_shape(n: int, k: int, device: torch.device) -> tuple[int, int]:
-    """Rows and columns of a tile: square, or wider where there are few rows."""
+    """Rows and columns of a tile: square, or wider where there are few rows, higher where there are few columns."""
     side = _side(device)
-    height = min(n, side)
+    height = min(n, max(side, side * side // max(1, k)))
     return height, max(1, min(k, side * side // height))
 
 

@@ -13,46 +13,36 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
-from likewise import encoders, ranks
-from likewise.dictionaries import InBatch, KeyQueue, MemoryBank, MomentumEncoder, consistency
-from likewise.encoders.batch_norm import has_batch_norm, split_batch_norm
-from likewise.encoders.heads import Head
+from likewise import ranks
+from likewise.dictionaries import Found, InBatch, KeyQueue, MemoryBank, MomentumEncoder, consistency
+from likewise.encoders.batch_norm import has_batch_norm
+from likewise.pairs.future import Future
 from likewise.randomness import generator, number
 from likewise.training import optimizers, schedule
 from likewise.training.batches import Batch, Batches
 from likewise.training.recipe import Recipe
-from likewise.training.run import build_augmentation, build_backbone
+from likewise.training.run import build_augmentation
 from likewise.training.scores import SCORES, LookUp, build_loss
-
-
-class Tower(nn.Module):
-    """A backbone and its head: views (n, ...) to embeddings (n, d)."""
-
-    def __init__(self, encoder: nn.Module, head: Head) -> None:
-        super().__init__()
-        self.encoder, self.head = encoder, head
-
-    def forward(self, views: Tensor) -> Tensor:
-        return self.head(self.encoder(views))  # type: ignore[no-any-return]
+from likewise.training.towers import FutureTower, Tower, build_tower
 
 
 class Model(nn.Module):
     """What is distributed over ranks: the tower, and the loss for the sake of its parameters."""
 
-    def __init__(self, tower: Tower, loss: nn.Module) -> None:
+    def __init__(self, tower: Tower | FutureTower, loss: nn.Module) -> None:
         super().__init__()
         self.tower, self.loss = tower, loss
 
-    def forward(self, views: Tensor) -> Tensor:
-        return self.tower(views)  # type: ignore[no-any-return]
+    def forward(self, views: Tensor) -> Any:
+        return self.tower(views)
 
 
 @dataclass(frozen=True)
 class Taken:
-    """A step that was taken: its loss, a tensor of no axes still on the device, and its look-up."""
+    """A step that was taken: its loss, a tensor of no axes still on the device, and its look-ups."""
 
     loss: Tensor
-    look_up: LookUp
+    look_ups: list[LookUp]  # one, or one for each step ahead
 
 
 class Learner:
@@ -78,7 +68,7 @@ class Learner:
         )
         self.model, self.optimizer = fabric.setup(model, optimizer)
         self.tower, self.loss = tower, model.loss
-        self.copy = MomentumEncoder(tower, recipe.keys.momentum) if recipe.keys.by == "momentum" else None
+        self.copy = MomentumEncoder(tower.keys, recipe.keys.momentum) if recipe.keys.by == "momentum" else None
         self.dtype = torch.float64 if recipe.training.precision == "64-true" else torch.float32
         self.dictionary = self._build_dictionary().to(fabric.device, self.dtype)
         # Only batch norm tells a shuffled batch from another.
@@ -93,9 +83,9 @@ class Learner:
             group["lr"] = options.lr * factor
         query, key, ids = self.encode(batch)
         found = self.dictionary.lookup(key, ids, generator(self.recipe.seed, "noise", step))
-        labels = None if self.labels is None else self.labels[batch.items].to(key.device)
-        look_up = LookUp(query, found, ids, labels, distinct=self.batches.pairs.columns == 1)
-        loss = SCORES[self.recipe.loss.kind](self.loss, look_up)
+        look_ups = self.look_ups(query, found, ids, batch)
+        score = SCORES[self.recipe.loss.kind]
+        loss = torch.stack([score(self.loss, look_up) * look_up.weight for look_up in look_ups]).mean()
         self.optimizer.zero_grad()
         self.fabric.backward(loss)
         if options.clip:
@@ -105,15 +95,55 @@ class Learner:
             keys = self.recipe.keys
             self.copy.follow(schedule.momentum_at(step, total, keys.momentum, keys.schedule))
         # What was found is the dictionary's own memory, about to be overwritten; its ids are still counted.
-        seen = replace(look_up, found=found._replace(negative_ids=found.negative_ids.clone()))
+        seen = [
+            replace(each, found=each.found._replace(negative_ids=each.found.negative_ids.clone())) for each in look_ups
+        ]
         self.dictionary.update(key.detach(), ids)
         return Taken(loss.detach(), seen)
 
+    def look_ups(self, query: Tensor, found: Found, ids: Tensor, batch: Batch) -> list[LookUp]:
+        """What is asked of what was found: each query's key, or for each step ahead the frame that comes then."""
+        labels = None if self.labels is None else self.labels[batch.items].to(query.device)
+        pairs = self.batches.pairs
+        if not isinstance(pairs, Future):
+            return [LookUp(query, found, ids, labels, distinct=self.batches.distinct)]
+        n, frames = query.shape[:2]
+        key, ids = found.positive.view(n, frames, -1), ids.view(n, frames, *ids.shape[1:])
+        look_ups = []
+        for ahead, expected in enumerate(query.unbind(dim=2), start=1):
+            rng = generator(self.recipe.seed, f"candidates {ahead} ahead", batch.step)
+            if pairs.negatives == "same":
+                places = pairs.draw_within(ids, batch.rows, self.batches.size, rng)
+                negatives = key.take_along_dim(places[:, :, None], dim=1)
+                negative_ids = ids.take_along_dim(places, dim=1)
+            else:
+                rows = pairs.draw(found.negative_ids, rng)
+                negatives, negative_ids = found.negatives[rows], found.negative_ids[rows]
+            # The id of a query is that of the frame it looks for: t + k, and not t.
+            wanted = ids[:, ahead:].flatten(0, 1)
+            there = ((wanted if wanted.ndim == 1 else wanted[:, 0]) >= 0).sum()
+            look_ups.append(
+                LookUp(
+                    expected[:, :-ahead].flatten(0, 1),
+                    Found(key[:, ahead:].flatten(0, 1), negatives, negative_ids),
+                    wanted,
+                    None,
+                    distinct=pairs.negatives == "both",
+                    weight=there / ranks.mean(there.float()).clamp(min=1e-9),  # ranks may have unequally many
+                )
+            )
+        return look_ups
+
     def encode(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries (n, d), keys (n, d) and ids of a batch; both views, where both are queries, as neighbours."""
+        """Queries, keys (n, d) and their ids; queries are (n, d), or of future (items, frames, horizon, d).
+
+        Both views, where both are queries, are neighbours.
+        """
         torch.manual_seed(number(self.recipe.seed, f"dropout of rank {ranks.index()}", batch.step))
         ids = batch.ids.to(self.fabric.device)
         first = self.views(batch, "first")
+        if isinstance(self.tower, FutureTower):
+            return self.encode_future(batch, first)
         if self.recipe.keys.by == "bank":
             query = self.embed(first)
             return query, query.detach(), ids
@@ -129,13 +159,25 @@ class Learner:
         key_of_one, key_of_other = self.encode_keys(torch.cat([first, second]), batch.step).chunk(2)
         return neighbours(one, other), neighbours(key_of_other, key_of_one), ids.repeat_interleave(2, dim=0)
 
-    def embed(self, views: Tensor) -> Tensor:
+    def encode_future(self, batch: Batch, windows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """What each frame expects, (items, frames, horizon, d), all frames as keys, and their ids."""
+        pairs = self.batches.pairs
+        assert isinstance(pairs, Future)
+        frames = self.tower.encoder.frames
+        there = frames.there(windows)  # type: ignore[operator, union-attr]
+        starts = (batch.starts // frames.hop).to(windows.device)  # type: ignore[operator, union-attr]
+        ids = pairs.frame_ids(batch.items.to(windows.device), starts, there)
+        query, key = self.embed(windows)
+        if self.copy is not None:
+            key = self.encode_keys(windows, batch.step)
+        return query, key.flatten(0, 1), ids
+
+    def embed(self, views: Tensor) -> Any:
         """Views through the model: float32, or float64 in a run that is."""
         before = torch.get_default_dtype()
         torch.set_default_dtype(self.dtype)  # Fabric hands out embeddings in the default dtype
         try:
-            embeddings: Tensor = self.model(views)
-            return embeddings
+            return self.model(views)
         finally:
             torch.set_default_dtype(before)
 
@@ -178,14 +220,15 @@ class Learner:
         tower = copy.deepcopy(self.tower)
         views = self.views(batch, "first")
         with self.fabric.autocast():
-            if self.recipe.keys.by != "bank":
+            if self.recipe.keys.by != "bank" and isinstance(tower, Tower):
                 second = self.views(batch, "second")
                 both = torch.cat([views, second])
                 views = both if self.both or self.copy is None else views
                 if self.copy is not None:
                     with torch.no_grad():
                         tower(both if self.both else second)
-            energy = tower(views).float().square().sum()
+            rows = tower(views)
+            energy = sum(part.float().square().sum() for part in (rows if isinstance(rows, tuple) else (rows,)))
         energy.backward()
         energy.item()
         return [name for name, p in tower.named_parameters() if p.requires_grad and p.grad is None]
@@ -223,7 +266,8 @@ class Learner:
             self.copy.load_state_dict(state["copy"])
 
     def _build_dictionary(self) -> InBatch | KeyQueue | MemoryBank:
-        options, dim, columns = self.recipe.dictionary, self.tower.head.dim, self.batches.pairs.columns
+        options, columns = self.recipe.dictionary, self.batches.pairs.columns
+        dim: int = self.tower.head.dim  # type: ignore[assignment]
         if options.kind == "queue":
             return KeyQueue(options.size, dim, columns=columns)
         if options.kind == "bank":
@@ -231,20 +275,6 @@ class Learner:
             items = len(self.batches.train)
             return MemoryBank(items, dim, options.negatives, options.momentum, columns=columns, rng=rng)
         return InBatch()
-
-
-def build_tower(recipe: Recipe, about: Mapping[str, Any]) -> Tower:
-    """The recipe's backbone and head, with fresh weights or those it starts from."""
-    options = recipe.encoder
-    torch.manual_seed(number(recipe.seed, "weights"))
-    encoder = build_backbone(recipe, about["kind"], about["channels"], about["size"])
-    if options.init:
-        encoders.load_weights(encoder, options.init)
-    tower = Tower(encoder, encoders.build_head(options.head, encoder.dim, options.dim))  # type: ignore[arg-type]
-    splits = options.bn_splits // ranks.count()  # ranks are splits already
-    if splits > 1:
-        split_batch_norm(tower, splits)
-    return tower
 
 
 def neighbours(one: Tensor, other: Tensor) -> Tensor:

@@ -1,6 +1,7 @@
 """From what was asked to a whole recipe: what was left open is chosen for the data, and said with the reason."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,15 +11,22 @@ from numpy.typing import NDArray
 
 from likewise import data, methods, ranks
 from likewise.data import Items
+from likewise.data.sequences import Sequences
+from likewise.encoders import SEQUENCE_ENCODERS
+from likewise.pairs import sequence_views
 from likewise.randomness import generator
 from likewise.training import schedule
+from likewise.training.batches import visits
 from likewise.training.progress import duration
-from likewise.training.recipe import Recipe, RecipeError, check_choice
+from likewise.training.recipe import Recipe, RecipeError, check_choice, parse_columns
 from likewise.training.run import stored_size
 
 BATCH_SIZE = Recipe().training.batch_size
 SMALLEST_SPLIT = 16  # items that share batch statistics
 SHORT_RUN = 10_000  # steps
+AUDIO_RATE = 4000  # samples a second from which on one channel is taken to be sound
+FRAMES = 128  # of a window, at most: 1.28 s of audio, as in CPC's paper
+SEQUENCES = 64  # of a batch whose frames are looked up one by one
 PRECISIONS = ("32", "bf16-mixed", "16-mixed", "64-true")
 
 
@@ -39,12 +47,18 @@ def make_plan(source: Any, method: str | None, asked: Mapping[str, Any], *, prog
     method = method or asked.get("method") or None
     if method is not None:
         check_choice("method", method, methods.METHODS)
-    given = Recipe().with_values(
-        {key: asked[key] for key in ("data.size", "data.stored", "data.cache") if key in asked}
-    )
+    opening = ("data.size", "data.stored", "data.cache", "data.rate", "data.columns")
+    given = Recipe().with_values({key: asked[key] for key in opening if key in asked})
     # What a run was opened at stands in its recipe: an empty 0 there is an answer, not a question.
     stored = given.data.stored if "data.stored" in asked else stored_size(given.data.size)
-    items = data.open(source, size=stored or None, cache=given.data.cache or None, progress=progress)
+    items = data.open(
+        source,
+        size=stored or None,
+        rate=given.data.rate or None,
+        columns=parse_columns(given.data.columns) or None,
+        cache=given.data.cache or None,
+        progress=progress,
+    )
     chosen = []
     if method is None:
         method, why = choose_method(items)
@@ -69,7 +83,17 @@ def make_plan(source: Any, method: str | None, asked: Mapping[str, Any], *, prog
         raise RecipeError(
             f"loss sup_con needs partners of one label, so pairs must be views, got groups in {items.name}"
         )
-    if items.kind == "vector":
+    if recipe.pairs.kind == "future" and not isinstance(items, Sequences):
+        raise RecipeError(f"pairs future needs sequences, which have one, got {items.kind}s in {items.name}")
+    if isinstance(items, Sequences):
+        recipe = recipe.with_values({"data.rate": items.rate})
+        for key, value, why in sequence_choices(recipe, items, train):
+            choose(key, value, why)
+        frames = recipe.pairs.window // hop_of(recipe, items)
+        if recipe.pairs.kind == "future" and frames <= recipe.pairs.horizon:
+            few = f"a window of {recipe.pairs.window:,} samples has {counted(frames, 'frame', 'frames')}"
+            choose("pairs.horizon", max(1, frames // 2), few)
+    elif items.kind == "vector":
         choose("encoder.name", "mlp", "the items are vectors")
         choose("pairs.preset", "vector", "the items are vectors")
         recipe = recipe.with_values({"data.size": items.array.shape[1]})
@@ -82,22 +106,26 @@ def make_plan(source: Any, method: str | None, asked: Mapping[str, Any], *, prog
             choose("pairs.preset", "greyscale", "the images have one channel")
         elif not recipe.pairs.preset:
             choose("pairs.preset", "simclr", "they are colour images")
-    if len(train) < BATCH_SIZE:
-        fits = 1 << max(1, (len(train) // 2).bit_length() - 1)
+    epoch = len(visits(items, train, recipe.pairs.window))
+    if epoch < recipe.training.batch_size:
+        fits = 1 << max(1, (epoch // 2).bit_length() - 1)
         choose("training.batch_size", fits, f"there are {len(train):,} items to train on")
     if recipe.loss.kind == "triplet":
         choose("loss.margin", 0.2, "the paper's, for triplets of unit rows")
     splits = max(1, recipe.training.batch_size // SMALLEST_SPLIT)
     if splits < recipe.encoder.bn_splits:
         choose("encoder.bn_splits", splits, f"batch statistics need {SMALLEST_SPLIT} items or more")
-    steps = recipe.training.steps or recipe.training.epochs * (len(train) // recipe.training.batch_size)
+    steps = recipe.training.steps or recipe.training.epochs * (epoch // recipe.training.batch_size)
     if recipe.keys.by == "momentum" and steps < SHORT_RUN:
         choose("keys.momentum", 0.99, f"the run has {steps:,} steps, and at 0.999 a copy remembers 1,000")
-    if recipe.dictionary.kind == "queue" and len(train) < recipe.dictionary.size:
-        choose("dictionary.size", len(train), "the queue is no longer than the data")
+    keys = len(train)
+    if recipe.pairs.kind == "future" and isinstance(items, Sequences):
+        keys = int((items.lengths[train] // hop_of(recipe, items)).sum())
+    if recipe.dictionary.kind == "queue" and keys < recipe.dictionary.size:
+        choose("dictionary.size", keys, "the queue is no longer than the data")
     if recipe.dictionary.kind == "bank" and len(train) < recipe.dictionary.negatives:
         choose("dictionary.negatives", len(train), "no more than there are slots")
-    check(recipe, items, len(train))
+    check(recipe, items, epoch)
     return Plan(recipe, items, train, test, tuple(chosen))
 
 
@@ -130,12 +158,67 @@ def check(recipe: Recipe, items: Items, train: int) -> None:
     check_choice("training.precision", options.precision, PRECISIONS)
     if options.precision == "16-mixed" and not torch.accelerator.is_available():
         raise RecipeError("training.precision 16-mixed needs an accelerator; a CPU has bf16-mixed, 32 and 64-true")
-    if (recipe.pairs.preset == "vector") != (items.kind == "vector"):
+    presets = {"vector": ("vector",), "sequence": tuple(sequence_views.PRESETS)}
+    of_images = recipe.pairs.preset not in ("vector", "sequence")
+    if recipe.pairs.preset not in presets.get(items.kind, ()) and not (items.kind == "image" and of_images):
         raise RecipeError(f"pairs.preset {recipe.pairs.preset} does not go with items that are {items.kind}s")
+    if isinstance(items, Sequences):
+        check_window(recipe, items)
+
+
+def check_window(recipe: Recipe, items: Sequences) -> None:
+    """Expect a window that has frames, and of pairs future one that reaches as far as they do."""
+    if recipe.pairs.window < 1 or recipe.pairs.horizon < 1 or recipe.pairs.candidates < 1:
+        options = recipe.pairs
+        got = f"{options.window}, {options.horizon} and {options.candidates}"
+        raise RecipeError(f"pairs.window, pairs.horizon and pairs.candidates must be at least 1, got {got}")
+    if recipe.pairs.kind != "future":
+        return
+    frames = recipe.pairs.window // hop_of(recipe, items)
+    if recipe.pairs.horizon >= frames:
+        raise RecipeError(
+            f"pairs.horizon must be below the frames of a window, {frames} in {recipe.pairs.window:,} samples, "
+            f"got {recipe.pairs.horizon}"
+        )
+
+
+def sequence_choices(recipe: Recipe, items: Sequences, train: NDArray[np.int64]) -> Iterator[tuple[str, Any, str]]:
+    """What is chosen for sequences, in order: keys of the recipe, values and reasons."""
+    audio = items.array.shape[1] == 1 and items.rate >= AUDIO_RATE
+    if not audio:
+        name, why = "sensors", f"{counted(items.array.shape[1], 'channel', 'channels')} of a series"
+    elif items.rate < 12_000:
+        name, why = "audio_8k", f"audio of {items.rate:,} samples a second"
+    else:
+        large = torch.accelerator.is_available()
+        name = "audio_16k" if large else "audio_16k_small"
+        why = "there is an accelerator" if large else "there is no accelerator; audio_16k is larger and slower"
+    yield "encoder.name", name, why
+    future = recipe.pairs.kind == "future"
+    if recipe.pairs.preset not in sequence_views.PRESETS or not future:
+        # The method's presets are of images.
+        yield "pairs.preset", "none" if future else "sequence", "the items are sequences"
+    if future:
+        yield "encoder.head", "steps", "one matrix for each step ahead"
+        yield "training.batch_size", SEQUENCES, "each sequence has many frames"
+    hop = hop_of(recipe if recipe.encoder.name else recipe.with_values({"encoder.name": name}), items)
+    typical = int(np.quantile(items.lengths[train], 0.75)) if future else int(np.median(items.lengths[train]) * 3 / 4)
+    window = max(1, min(FRAMES, typical // hop)) * hop
+    if not recipe.pairs.window:
+        yield "pairs.window", window, f"{typical:,} samples are typical, and {hop} make a frame"
+
+
+def hop_of(recipe: Recipe, items: Sequences) -> int:
+    """Samples from one frame of the encoder to the next; 1 for an encoder that knows of none."""
+    if recipe.encoder.name in SEQUENCE_ENCODERS:
+        return math.prod(SEQUENCE_ENCODERS[recipe.encoder.name].keywords["strides"])
+    return 1
 
 
 def choose_method(items: Items) -> tuple[str, str]:
     """A method for data that nobody named one for, and the reason."""
+    if items.kind == "sequence":
+        return "cpc", "a sequence has a future to be predicted"
     if items.kind == "vector":
         return "simclr", "vectors make large batches cheap, and then the batch is dictionary enough"
     return "moco", "its queue gives many negatives at any batch size"
@@ -174,7 +257,6 @@ def lines(plan: Plan, steps: int, parameters: int, seconds: float | None, device
     """The plan in a few lines, each a name and its words apart by a tab; `seconds` where it is still to be done."""
     recipe, items = plan.recipe, plan.items
     options = recipe.training
-    shape = "×".join(map(str, items.array.shape[1:]))
     labels = ", no labels" if items.labels is None else f", {counted(len(items.classes), 'class', 'classes')}"
     if items.groups is not None:
         labels += f", {counted(len(np.unique(items.groups)), 'group', 'groups')}"
@@ -188,19 +270,51 @@ def lines(plan: Plan, steps: int, parameters: int, seconds: float | None, device
     keys = f", keys by {recipe.keys.by}" + (
         f" copy, m {recipe.keys.momentum:g}" if recipe.keys.by == "momentum" else ""
     )
+    context = f"{recipe.encoder.context} context, " if items.kind == "sequence" else ""
     by_margin = recipe.loss.kind in ("pair_margin", "triplet")
     scale = f"margin {recipe.loss.margin:g}" if by_margin else f"temperature {recipe.loss.temperature:g}"
-    head = "no head" if recipe.encoder.head == "none" else f"{recipe.encoder.head} head to {recipe.encoder.dim}"
-    epochs = steps / (len(plan.train) // options.batch_size)
+    head = {
+        "none": "no head",
+        "steps": f"{counted(recipe.pairs.horizon, 'matrix', 'matrices')} for the steps ahead",
+    }.get(recipe.encoder.head, f"{recipe.encoder.head} head to {recipe.encoder.dim}")
+    epochs = steps / (len(visits(items, plan.train, recipe.pairs.window)) // options.batch_size)
     return [
-        f"data\t{items.name}: {len(plan.train):,} {items.kind}s of {shape}{held}{labels}{skipped}",
+        f"data\t{items.name}: {len(plan.train):,} {items.kind}s of {shape_words(items)}{held}{labels}{skipped}",
         f"method\t{recipe.method} ({methods.METHODS[recipe.method].paper})",
-        f"pairs\t{recipe.pairs.kind}, {recipe.pairs.preset} augmentations"
-        + (f" to {recipe.data.size} pixels" if items.kind == "image" else ""),
+        f"pairs\t{pairs_words(recipe, items)}",
         f"dictionary\t{dictionary}{keys}",
         f"loss\t{recipe.loss.kind}, {scale}",
-        f"encoder\t{recipe.encoder.name}, {head}, {parameters:,} parameters",
+        f"encoder\t{recipe.encoder.name}, {context}{head}, {parameters:,} parameters",
         f"training\t{steps:,} steps of {options.batch_size} ({epochs:.1f} epochs), {recipe.optimizer.name} "
         f"at {recipe.optimizer.lr:g}, on {device}" + ("" if seconds is None else f": about {duration(seconds)}"),
         *(f"chosen\t{text}" for text in plan.chosen),
     ]
+
+
+def shape_words(items: Items) -> str:
+    """`28×28` pixels, features, or channels, rate and median length."""
+    if not isinstance(items, Sequences):
+        return "×".join(map(str, items.array.shape[1:]))
+    rate = f", {items.rate:,} samples a second" if items.rate else ""
+    length = f"{items.native / items.rate:.2g} s" if items.rate else f"{items.native:,} samples"
+    return f"{counted(items.array.shape[1], 'channel', 'channels')}{rate}, {length} long (median)"
+
+
+def pairs_words(recipe: Recipe, items: Items) -> str:
+    options = recipe.pairs
+    augmentations = "" if options.preset == "none" else f", {options.preset} augmentations"
+    if not isinstance(items, Sequences):
+        return f"{options.kind}{augmentations or ', no augmentations'}" + (
+            f" to {recipe.data.size} pixels" if items.kind == "image" else ""
+        )
+    windows = f"windows of {options.window:,} samples"
+    if items.rate:
+        windows += f", {options.window / items.rate:.2g} s"
+    if options.kind != "future":
+        return f"{options.kind}{augmentations}, {windows}"
+    drawn = {"both": "all sequences", "others": "other sequences", "same": "the same sequence"}[options.negatives]
+    frames = options.window // hop_of(recipe, items)
+    return (
+        f"future{augmentations}, {windows}, {frames} frames; {options.horizon} steps ahead, "
+        f"each among {options.candidates} frames of {drawn}"
+    )

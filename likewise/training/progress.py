@@ -75,6 +75,9 @@ def words(row: Mapping[str, Any], knn: float | None) -> str:
     for name, sign in (("bound", "≥"), ("estimate", "≈")):
         if row.get(name) is not None:
             parts.append(f"information {sign} {row[name]:.2f} nats")
+    if row.get("accuracy"):
+        ahead = sorted({0, len(row["accuracy"]) // 4, len(row["accuracy"]) // 2, len(row["accuracy"]) - 1})
+        parts.append("accuracy " + ", ".join(f"+{k + 1} {row['accuracy'][k]:.2f}" for k in ahead))
     if knn is not None:
         parts.append(f"k-NN {knn:.3f}")
     if row.get("consistency") is not None and row.get("oldest"):

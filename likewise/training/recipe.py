@@ -24,22 +24,29 @@ class Data:
     size: int = 0  # pixels a side that the encoder sees; 0: chosen for the data
     stored: int = 0  # pixels a side that images are kept at; 0: as found (a folder's at 64 at most), or for the size
     test: float = 0.1  # share held out for evaluation, where the data has no test part of its own
+    rate: int = 0  # samples a second that audio is brought to; 0: chosen for the data
+    columns: str = ""  # which array or column is what, as in y=digit,group=speaker
     workers: int = 2  # threads that read batches ahead
     cache: str = ""  # folder for decoded images; empty: the user's cache folder
 
 
 @dataclass(frozen=True)
 class Pairs:
-    kind: str = "views"  # views | groups
+    kind: str = "views"  # views | groups | future
     preset: str = ""  # augmentations; empty: chosen for the data
     symmetric: bool = False  # both views are queries, and both are keys
+    window: int = 0  # samples of a sequence that a step sees; 0: chosen for the data
+    horizon: int = 12  # of future: steps ahead, in frames
+    candidates: int = 128  # of future: frames drawn for each step ahead
+    negatives: str = "both"  # of future: drawn from all sequences (both), from others, from the same
 
 
 @dataclass(frozen=True)
 class Encoder:
     name: str = ""  # empty: chosen for the data and the machine
     stem: str = "auto"
-    head: str = "mlp"  # none | linear | mlp | mlp_bn
+    context: str = "gru"  # of sequences: gru | transformer
+    head: str = "mlp"  # none | linear | mlp | mlp_bn | steps (of future: one matrix a step ahead)
     dim: int = 128
     bn_splits: int = 1  # groups of the batch with batch statistics of their own
     init: str = ""  # weights to start from: a file or a run
@@ -176,6 +183,17 @@ def parse_settings(settings: Iterable[str]) -> dict[str, Any]:
         except tomllib.TOMLDecodeError:
             values[name] = text.strip()
     return values
+
+
+def parse_columns(text: str) -> dict[str, str]:
+    """`y=digit,group=speaker` as {"y": "digit", "group": "speaker"}."""
+    columns = {}
+    for part in filter(None, text.split(",")):
+        name, equals, key = (word.strip() for word in part.partition("="))
+        if not (name and equals and key):
+            raise RecipeError(f"columns must be like y=digit, got {part.strip()!r}")
+        columns[name] = key
+    return columns
 
 
 def check_choice(what: str, name: str, known: Iterable[str]) -> None:

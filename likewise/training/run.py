@@ -5,7 +5,7 @@
 
 import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,14 @@ from torch import Tensor, nn
 from likewise import data, encoders
 from likewise.data import Items
 from likewise.data.builtin import NAMES
-from likewise.pairs import augment
+from likewise.data.sequences import Sequences
+from likewise.pairs import augment, sequence_views
 from likewise.training import metrics
-from likewise.training.recipe import Recipe, read_toml
+from likewise.training.recipe import Recipe, RecipeError, parse_columns, read_toml
 
 EMBED_BATCH = 256
+EMBED_SAMPLES = 2**20  # of sequences at once
+PIECE = 2**18  # samples of a sequence that are embedded in one piece
 
 
 class RunError(ValueError):
@@ -57,25 +60,31 @@ class Encoder(nn.Module):
         self.register_load_state_dict_pre_hook(_with_prefix)  # type: ignore[no-untyped-call]
 
     def forward(self, views: Tensor) -> Tensor:
-        """Prepared views (n, c, h, w) or (n, f) to features (n, d)."""
+        """Prepared views (n, c, h, w), (n, f) or (n, t, c) to features (n, d)."""
         return self.backbone(views)  # type: ignore[no-any-return]
 
     def embed(self, source: Any, *, layer: str = "backbone", progress: bool = True) -> Embeddings:
         """Vectors of every item of a source, by the backbone, or by its head (`layer="head"`)."""
-        if layer not in ("backbone", "head"):
-            raise ValueError(f"layer must be backbone or head, got {layer!r}")
+        check_layer(layer, self.recipe)
         items = self.open(source, progress=progress)
         network = self.backbone if layer == "backbone" else nn.Sequential(self.backbone, self.head)
         ids = np.arange(len(items))
         return Embeddings(features(network, self.augmentation, items, ids).numpy(), ids, items.labels, items.paths)
 
-    def open(self, source: Any = None, *, progress: bool = True) -> Items:
-        """A source as this encoder wants it; without one, that of its run."""
+    def open(self, source: Any = None, *, columns: Mapping[str, str] | None = None, progress: bool = True) -> Items:
+        """A source as this encoder wants it; without one, that of its run. `columns` name labels, say, in it."""
         if source is None:
+            columns = parse_columns(self.recipe.data.columns) | dict(columns or {})
             source = self.recipe.data.source
             if source not in NAMES and not Path(source).expanduser().exists():
                 raise RunError(f"the data of the run is not there, {source or 'arrays in memory'}: name it (--data)")
-        items = data.open(source, size=self.about["stored"] or None, progress=progress)
+        items = data.open(
+            source,
+            size=self.about["stored"] or None,
+            rate=self.about.get("rate") or None,
+            columns=columns,
+            progress=progress,
+        )
         wanted = _kind_words(self.about["kind"], self.about["channels"], self.about["size"])
         got = _kind_words(items.kind, items.array.shape[1], items.array.shape[1])
         if wanted != got:
@@ -96,24 +105,66 @@ def place_of(network: nn.Module) -> Tensor:
 
 
 def _kind_words(kind: str, channels: int, size: int) -> str:
-    return f"vectors of {size} features" if kind == "vector" else f"images of {channels} channel{'s' * (channels > 1)}"
+    return f"vectors of {size} features" if kind == "vector" else f"{kind}s of {channels} channel{'s' * (channels > 1)}"
+
+
+def check_layer(layer: str, recipe: Recipe) -> None:
+    if layer not in ("backbone", "head"):
+        raise ValueError(f"layer must be backbone or head, got {layer!r}")
+    if layer == "head" and recipe.pairs.kind == "future":
+        raise ValueError("the head of pairs future says what comes next, not what an item is: layer must be backbone")
 
 
 @torch.no_grad()
 def features(network: nn.Module, augmentation: augment.Augmentation, items: Items, ids: NDArray[np.int64]) -> Tensor:
-    """Embeddings (n, d) float32 of some items, in evaluation mode, on the host."""
+    """Embeddings (n, d) float32 of some items, in evaluation mode, on the host.
+
+    A long sequence is embedded in pieces, and is their mean, weighted by their length.
+    """
     modes = [(module, module.training) for module in network.modules()]
     network.eval()
     parameter = place_of(network)
-    found = []
+    found: Tensor | None = None
     try:
-        for part in np.array_split(ids, max(1, -(-len(ids) // EMBED_BATCH))):
-            rows = torch.from_numpy(items[part]).to(parameter.device)
-            found.append(network(augmentation.plain(rows).to(parameter.dtype)).float().cpu())
+        for part in parts(items, ids):
+            rows = augmentation.plain(torch.from_numpy(part.data).to(parameter.device)).to(parameter.dtype)
+            vectors = network(rows).float().cpu() * torch.from_numpy(part.shares)[:, None]
+            found = vectors.new_zeros(len(ids), vectors.shape[1]) if found is None else found
+            found.index_add_(0, torch.from_numpy(part.places), vectors)
     finally:
         for module, training in modes:  # a part that someone froze stays frozen
             module.training = training
-    return torch.cat(found)
+    assert found is not None
+    return found
+
+
+@dataclass(frozen=True)
+class Part:
+    """Items to be embedded together: their data, whose they are, and which share of it."""
+
+    data: NDArray[Any]  # (m, ...)
+    places: NDArray[np.int64]  # (m,): places among the ids asked for
+    shares: NDArray[np.float32]  # (m,): 1 for what is whole
+
+
+def parts(items: Items, ids: NDArray[np.int64]) -> Iterator[Part]:
+    """Some items in parts that fit in memory; sequences in pieces, those of like length together."""
+    if not isinstance(items, Sequences):
+        for places in np.array_split(np.arange(len(ids)), max(1, -(-len(ids) // EMBED_BATCH))):
+            yield Part(items[ids[places]], places, np.ones(len(places), dtype=np.float32))
+        return
+    lengths = items.lengths[ids]
+    counts = -(-lengths // PIECE)
+    places = np.repeat(np.arange(len(ids)), counts)
+    starts = (np.arange(len(places)) - np.repeat(np.cumsum(counts) - counts, counts)) * PIECE
+    sizes = np.minimum(PIECE, lengths[places] - starts)
+    order = np.argsort(sizes, kind="stable")
+    while len(order):
+        # The last of a part is its longest.
+        fits = max(1, int(np.searchsorted(sizes[order] * np.arange(1, len(order) + 1), EMBED_SAMPLES, side="right")))
+        now, order = order[: min(fits, EMBED_BATCH)], order[min(fits, EMBED_BATCH) :]
+        window = items.windows(ids[places[now]], starts[now], int(sizes[now[-1]]))
+        yield Part(window, places[now], (sizes[now] / lengths[places[now]]).astype(np.float32))
 
 
 def _without_prefix(module: nn.Module, state: dict[str, Any], prefix: str, metadata: dict[str, Any]) -> None:
@@ -187,7 +238,7 @@ def load(folder: str | Path) -> Encoder:
     except (OSError, safetensors.SafetensorError, KeyError) as error:
         raise RunError(f"the weights of {folder} cannot be read: {error}") from None
     backbone = build_backbone(recipe, about["kind"], about["channels"], about["size"])
-    head = encoders.build_head(recipe.encoder.head, backbone.dim, recipe.encoder.dim)  # type: ignore[arg-type]
+    head = build_head(recipe, backbone)
     try:
         backbone.load_state_dict(weights)
         head.load_state_dict(head_weights)
@@ -202,15 +253,29 @@ def stored_size(size: int) -> int:
 
 
 def build_backbone(recipe: Recipe, kind: str, channels: int, size: int) -> nn.Module:
-    """The recipe's backbone for images of `channels` at `size` pixels, or vectors of `size` features."""
+    """The recipe's backbone for images of `channels` at `size` pixels, vectors, or sequences of `size` samples."""
     name = recipe.encoder.name
     if kind == "vector":
         return encoders.build(name, features=size)
+    if kind == "sequence":
+        return encoders.build(name, channels=channels, samples=size, context=recipe.encoder.context)
     return encoders.build(name, channels=channels, size=size, stem=recipe.encoder.stem)
 
 
+def build_head(recipe: Recipe, backbone: nn.Module) -> nn.Module:
+    """The recipe's head: a projection, or, of pairs future, one matrix for each step ahead."""
+    dim: int = backbone.dim  # type: ignore[assignment]
+    if recipe.pairs.kind != "future":
+        return encoders.build_head(recipe.encoder.head, dim, recipe.encoder.dim)
+    if not isinstance(backbone, encoders.SequenceEncoder):
+        raise RecipeError(f"pairs future needs an encoder with frames and contexts, got {recipe.encoder.name}")
+    return encoders.StepsAhead(dim, backbone.frames.width, recipe.pairs.horizon)
+
+
 def encoder_words(recipe: Recipe, about: Mapping[str, Any], layer: str = "backbone") -> str:
-    """What every figure about embeddings depends on: layer, encoder, stem."""
+    """What every figure about embeddings depends on: layer, encoder, stem or context."""
+    if about["kind"] == "sequence":
+        return f"{layer} of {recipe.encoder.name}, mean of its {recipe.encoder.context} contexts"
     stem = recipe.encoder.stem
     if stem == "auto":
         stem = "small" if about["size"] <= 64 else "imagenet"
@@ -221,6 +286,9 @@ def preprocessing(recipe: Recipe, items: Items, train: NDArray[np.int64]) -> dic
     """What has to be known to prepare items as in training."""
     about: dict[str, Any] = {"kind": items.kind, "channels": items.array.shape[1], "size": recipe.data.size}
     about |= {"stored": recipe.data.stored, "fingerprint": items.fingerprint}
+    if isinstance(items, Sequences):
+        mean, std = channel_statistics(items, train)
+        return about | {"size": recipe.pairs.window, "rate": items.rate, "mean": mean, "std": std}
     if items.kind == "vector":
         fitted = augment.VectorViews.fitted(torch.from_numpy(items[train]))
         return about | {"channels": 1, "mean": list(fitted.mean), "std": list(fitted.std)}
@@ -232,4 +300,18 @@ def build_augmentation(recipe: Recipe, about: Mapping[str, Any]) -> augment.Augm
     """The recipe's augmentations, which also prepare items for evaluation."""
     if about["kind"] == "vector":
         return augment.VectorViews(about["size"], mean=tuple(about["mean"]), std=tuple(about["std"]))
+    if about["kind"] == "sequence":
+        windows = sequence_views.PRESETS[recipe.pairs.preset]
+        return windows(mean=tuple(about["mean"]), std=tuple(about["std"]))
     return augment.preset(recipe.pairs.preset, size=about["size"], channels=about["channels"])
+
+
+def channel_statistics(items: Sequences, train: NDArray[np.int64]) -> tuple[list[float], list[float]]:
+    """Mean and standard deviation of each channel over all samples of some sequences; a constant's counts as 1."""
+    total, squares, count = 0.0, 0.0, 0
+    for part in parts(items, train):
+        rows = part.data[~np.isnan(part.data).any(axis=2)].astype(np.float64)
+        total, squares, count = total + rows.sum(axis=0), squares + (rows**2).sum(axis=0), count + len(rows)
+    mean = np.asarray(total) / count
+    std = np.sqrt(np.maximum(0, np.asarray(squares) / count - mean**2))
+    return mean.tolist(), np.where(std > 0, std, 1).tolist()

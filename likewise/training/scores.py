@@ -14,8 +14,9 @@ from torch.utils.checkpoint import checkpoint
 
 from likewise import losses, ranks
 from likewise.dictionaries import Found
-from likewise.losses.masks import Mask
+from likewise.losses.masks import Mask, as_columns
 from likewise.losses.policies import Policy
+from likewise.losses.similarity import prepare
 from likewise.training.recipe import Loss, RecipeError, check_choice
 
 Score = Callable[..., Tensor]  # a loss module
@@ -34,6 +35,7 @@ class LookUp:
     ids: Tensor  # (n,) or (n, g)
     labels: Tensor | None  # (n,)
     distinct: bool  # no two items of the step share an id
+    weight: Tensor | float = 1.0  # of this rank's queries in the mean over all, where ranks have unequally many
 
     @property
     def ids_if_needed(self) -> Tensor | None:
@@ -43,8 +45,38 @@ class LookUp:
     @torch.no_grad()
     def negatives_a_query(self) -> float:
         """How many negatives a query has on average, those left out that share an id with it."""
-        mask = Mask(self.ids, self.found.negative_ids)
-        return float(mask.count(len(self.query), len(self.found.negatives), like=self.query).cpu().double().mean())
+        negatives, ids = self.found.negatives, self.found.negative_ids
+        if negatives.ndim == 3:
+            count = (~self._hidden()).sum(dim=1).to(self.query.dtype)
+        else:
+            count = Mask(self.ids, ids).count(len(self.query), len(negatives), like=self.query)
+        return float(count.double().sum() / self.there.sum().clamp(min=1))
+
+    @torch.no_grad()
+    def accuracy(self, similarity: str) -> float:
+        """The share of queries that are more similar to their positive than to any negative."""
+        prepared = prepare(similarity, self.query, 1.0, self.query.dtype)
+        positive, negatives = prepared.key_rows(self.found.positive), prepared.key_rows(self.found.negatives)
+        groups = len(negatives) if negatives.ndim == 3 else 1
+        scores = prepared.query.view(groups, -1, prepared.query.shape[1]) @ negatives.mT  # (groups, n / groups, k)
+        highest = scores.flatten(0, 1).masked_fill(self._hidden(), -torch.inf).amax(dim=1)
+        right = (prepared.query * positive).sum(dim=1) > highest
+        return float((right & self.there).sum() / self.there.sum().clamp(min=1))
+
+    @property
+    def there(self) -> Tensor:
+        """Queries (n,) that are no padding."""
+        return as_columns(self.ids).ge(0).any(dim=1)
+
+    def _hidden(self) -> Tensor:
+        """Negatives (n, k) that are none of the query's: of an id of its own, or padding."""
+        ids, others = as_columns(self.ids), self.found.negative_ids
+        others = as_columns(others) if self.found.negatives.ndim == 2 else as_columns(others, axes=2)
+        others = others.reshape(-1, *others.shape[-2:])  # (groups, k, g)
+        ids = ids.view(len(others), -1, 1, ids.shape[1])  # (groups, n / groups, 1, g)
+        others = others[:, None]
+        hidden: Tensor = ((ids == others) & (others >= 0)).any(dim=3) | (others < 0).all(dim=3)
+        return hidden.flatten(0, 1)
 
 
 def build_loss(recipe: Loss, items: int) -> nn.Module:

@@ -21,17 +21,19 @@ from torch import Tensor
 from likewise import ranks
 from likewise.evaluation.geometry import geometry
 from likewise.evaluation.knn import knn
+from likewise.pairs.future import Future
 from likewise.pairs.groups import Groups
 from likewise.pairs.views import Views
 from likewise.training import checkpoint, plan, schedule
 from likewise.training.batches import Batches
-from likewise.training.health import SOFTMAX, Health, Signs, chance, shape_of_batch
+from likewise.training.health import LOOKED_AT, SOFTMAX, Health, Signs, chance, shape_of_batch
 from likewise.training.learner import Learner, Taken
 from likewise.training.metrics import Metrics, write_whole
 from likewise.training.plan import Plan, spread
 from likewise.training.progress import Observer
 from likewise.training.recipe import Recipe, RecipeError
 from likewise.training.run import Run, RunError, features, preprocessing, save_weights
+from likewise.training.scores import LookUp
 from likewise.training.signals import Interrupted, end_on_signal
 
 KNN_TRAIN, KNN_TEST = 5000, 1000  # at most so many items are looked at while training
@@ -55,14 +57,20 @@ class Trainer:
         train = torch.from_numpy(ready.train)
         labels = None if ready.items.labels is None else torch.from_numpy(ready.items.labels)[train]
         groups = labels if ready.items.groups is None else torch.from_numpy(ready.items.groups)[train]
-        make_groups = self.recipe.pairs.kind == "groups" and groups is not None
+        pairs: Views | Groups | Future = Views()
+        if self.recipe.pairs.kind == "groups" and groups is not None:
+            pairs = Groups(groups)
+        if self.recipe.pairs.kind == "future":
+            options_of = self.recipe.pairs
+            pairs = Future(options_of.horizon, options_of.candidates, options_of.negatives)
         self.batches = Batches(
             ready.items,
             ready.train,
-            Groups(groups) if make_groups and groups is not None else Views(),
+            pairs,
             size=options.batch_size,
             seed=self.recipe.seed,
             workers=self.recipe.data.workers,
+            window=self.recipe.pairs.window,
         )
         self.about = preprocessing(self.recipe, ready.items, ready.train)
         self.learner = Learner(self.recipe, self.about, self.batches, labels, self.fabric)
@@ -136,17 +144,19 @@ class Trainer:
     def _look(self, taken: Taken, done: int) -> tuple[dict[str, Any], list[str]]:
         """A logged step's row, and what is to be said of it."""
         self._check_finite()
-        recipe, look_up = self.recipe, taken.look_up
+        recipe, look_ups = self.recipe, taken.look_ups
         value = float(ranks.mean(taken.loss))
-        candidates = 1.0 + look_up.negatives_a_query()
+        candidates = 1.0 + sum(look_up.negatives_a_query() for look_up in look_ups) / len(look_ups)
         if ranks.count() > 1:  # the loss is that of all ranks' queries, so are their candidates
             candidates = float(ranks.mean(taken.loss.new_tensor(candidates)))
         row: dict[str, Any] = {"step": done, "epoch": done / self.batches.per_epoch, "loss": value}
         knows_chance = recipe.loss.kind in SOFTMAX and not recipe.loss.policy
         if knows_chance:
-            exact = recipe.dictionary.kind == "batch" and look_up.distinct
+            exact = recipe.dictionary.kind == "batch" and all(look_up.distinct for look_up in look_ups)
             row |= {"candidates": candidates, "chance": chance(candidates)}
             row["bound" if exact else "estimate"] = row["chance"] - value
+        if recipe.pairs.kind == "future":
+            row["accuracy"] = self._accuracies(look_ups)
         temperature = getattr(self.learner.loss, "temperature", None)
         if temperature is not None:
             row["temperature"] = float(temperature.detach() if isinstance(temperature, Tensor) else temperature)
@@ -156,17 +166,19 @@ class Trainer:
             row["key_momentum"] = schedule.momentum_at(done - 1, self.total, keys.momentum, keys.schedule)
         meters = self.learner.dictionary.meters()
         row |= meters
-        length, largest, alike = shape_of_batch(look_up.query, look_up.found.positive)
+        query, there = look_ups[0].query, look_ups[0].there.nonzero()[:, 0]
+        shown = there[:: max(1, len(there) // LOOKED_AT)]  # frames of many sequences, not of the first ones
+        length, largest, alike = shape_of_batch(query[shown], look_ups[0].found.positive[shown])
         signs = Signs(
             step=done,
             total=self.total,
             loss=value,
             loss_kind=recipe.loss.kind,
-            similarity=recipe.loss.similarity,
+            similarity="" if recipe.pairs.kind == "future" else recipe.loss.similarity,  # products are CPC's own
             temperature=row.get("temperature"),
             learnable=recipe.loss.learnable,
             candidates=candidates if knows_chance else None,
-            dim=self.learner.tower.head.dim,
+            dim=query.shape[1],
             length=length,
             largest=largest,
             alike=alike,
@@ -174,6 +186,11 @@ class Trainer:
         )
         notes = self.health.look(signs)
         return row | ({"health": notes} if notes else {}), notes
+
+    def _accuracies(self, look_ups: list[LookUp]) -> list[float]:
+        """How often the frame that came was found, by steps ahead; over all ranks."""
+        found = [look_up.accuracy(self.recipe.loss.similarity) * float(look_up.weight) for look_up in look_ups]
+        return [round(value, 4) for value in ranks.mean(torch.tensor(found, device=self.fabric.device)).tolist()]
 
     def _evaluate(self) -> dict[str, float]:
         """Consistency, the geometry of held-out items, and k-NN accuracy on them where there are labels."""

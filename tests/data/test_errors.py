@@ -55,7 +55,7 @@ def here(tmp_path, monkeypatch):
             "vectors must be finite, got nan or inf in row 1 of an array of shape (2, 2)",
         ),
         (np.array([[1.0], [1e300]]), "vectors must be finite, got nan or inf in row 1 of an array of shape (2, 1)"),
-        ({"y": [1]}, "expected an array x or x_train in arrays y, got y"),
+        ({"y": [1]}, "expected an array x, x_train or audio in arrays y, got y"),
         ({"x": X, "y": [1, 2]}, "labels must have one entry an item, 4 in arrays x, y, got 2"),
         ({"x": X, "y": [0.5] * 4}, "labels must be whole numbers or strings of shape (n,), got (4,) of float64"),
         ({"x": X, "is_test": [0.5] * 4}, "is_test must be true or false an item, got (4,) of float64"),
@@ -104,7 +104,8 @@ def test_missing(source, sentence):
 
 def test_a_folder_of_other_files(here):
     (here / "photos").mkdir()
-    expected = "no images in photos/: expected jpg, jpeg, png, webp, bmp, gif, tif, tiff; got "
+    endings = "jpg, jpeg, png, webp, bmp, gif, tif, tiff, wav, flac, ogg, csv"
+    expected = f"no images, audio or series in photos/: expected {endings}; got "
     for got in ("no files", "1 file of other kinds (.txt)", "2 files of other kinds (no ending, .txt)"):
         with pytest.raises(data.DataError) as refused:
             data.open("photos/")
@@ -146,8 +147,9 @@ def test_a_folder_that_may_not_be_read(here, monkeypatch):
 
 
 def test_files_of_other_kinds(here):
-    kinds = "a folder of images, .npy, .npz, .parquet, .tar or an idx images file"
-    (here / "x.csv").write_text("1,2")
+    kinds = "a folder of images or audio, .npy, .npz, .csv, .parquet, .tar or an idx images file"
+    (here / "x.txt").write_text("1,2")
+    (here / "x.wav").write_text("no sound")
     plain(1).save(here / "x.png")
     (here / "x.npy").write_text("no array")
     (here / "x.npz").write_text("no archive")
@@ -155,13 +157,14 @@ def test_files_of_other_kinds(here):
     np.save(here / "objects.npy", np.array([{}, {}]))
     np.savez(here / "keys.npz", a=X, b=X)
     for source, sentence in {
-        "x.csv": f"expected {kinds}, got x.csv",
+        "x.txt": f"expected {kinds}, got x.txt",
+        "x.wav": f"expected {kinds}, got x.wav: open its folder",
         "x.png": f"expected {kinds}, got x.png: open its folder",
         "x.npy": "cannot read x.npy: it is not an .npy array",
         "x.npz": "cannot read x.npz: it is not an .npz archive",
         "objects.npz": "cannot read objects.npz: it holds Python objects, not arrays of numbers",
         "objects.npy": "cannot read objects.npy: it holds Python objects, not arrays of numbers",
-        "keys.npz": "expected an array x or x_train in keys.npz, got a, b",
+        "keys.npz": "expected an array x, x_train or audio in keys.npz, got a, b",
     }.items():
         with pytest.raises(data.DataError) as refused:
             data.open(source)

@@ -15,7 +15,7 @@ from likewise import methods
 from likewise.evaluation.few_labels import few_labels
 from likewise.evaluation.knn import knn
 from likewise.training import plan
-from likewise.training.learner import build_tower
+from likewise.training.towers import build_tower
 from likewise.training.recipe import Recipe, RecipeError
 from likewise.training.run import Encoder, preprocessing
 

@@ -216,7 +216,7 @@ def test_fault_11_momentum_0_999_keeps_0_999(tmp_path):
     kept = likewise.training.checkpoint.newest(run.folder / "checkpoints").tensors
     ready = plan.make_plan(vectors(), "e2e", read_toml(run.folder / "recipe.toml"), progress=False)
     about = likewise.training.run.preprocessing(ready.recipe, ready.items, ready.train)
-    start = likewise.training.learner.build_tower(ready.recipe, about).state_dict()
+    start = likewise.training.towers.build_tower(ready.recipe, about).state_dict()
     moved = 0
     for name, before in start.items():
         encoder, copy = kept[f"tower.{name}"], kept[f"copy.copy.{name}"]

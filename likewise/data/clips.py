@@ -1,0 +1,125 @@
+"""Clips of audio, one behind the other in an array: which can be used, and at which rate."""
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from likewise.data.items import ROWS, DataError
+from likewise.data.sequences import SIXTEEN_BITS, Sequences, make_usable
+from likewise.data.work import in_order
+
+SHORTEST = 0.05  # seconds: two windows of a spectrum
+SILENT = 1e-4  # of full scale, −80 dB
+CHANNEL = ("audio",)
+
+
+def unusable(clip: NDArray[Any], rate: int) -> str:
+    """Why a clip (t,) cannot be used; empty where it can."""
+    if len(clip) < max(2, SHORTEST * rate):
+        return f"shorter than {SHORTEST} s" if rate else "fewer than 2 samples"
+    low, high = float(clip.min()), float(clip.max())
+    if math.isnan(low):
+        return "holds NaN"
+    if math.isinf(low) or math.isinf(high):
+        return "holds infinity"
+    full = SIXTEEN_BITS if clip.dtype == np.int16 else 1.0
+    return "silent" if high - low < 2 * SILENT * full else ""  # a constant is no sound either
+
+
+def resampled(clip: NDArray[np.float32], rate: int, wanted: int) -> NDArray[np.float32]:
+    """(t,) at `wanted` samples a second instead of `rate`."""
+    from scipy.signal import resample_poly  # it takes a while to import
+
+    common = math.gcd(rate, wanted)
+    up, down = wanted // common, rate // common
+    if up == down:
+        return clip
+    found: NDArray[np.float32] = resample_poly(clip, up, down, window=_low_pass(max(up, down)))
+    return found
+
+
+@functools.lru_cache(16)
+def _low_pass(factor: int) -> NDArray[np.float32]:
+    """The filter that `resample_poly` would make for each clip anew, in single precision."""
+    from scipy.signal import firwin
+
+    taps: NDArray[np.float32] = firwin(20 * factor + 1, 1 / factor, window=("kaiser", 5.0)).astype(np.float32)
+    return taps
+
+
+def sixteen_bits(clip: NDArray[np.float32]) -> NDArray[np.int16]:
+    """−1 to 1 as int16, clipped; in place."""
+    clip *= SIXTEEN_BITS
+    np.rint(clip, out=clip)
+    return np.clip(clip, -SIXTEEN_BITS, SIXTEEN_BITS - 1, out=clip).astype(np.int16)
+
+
+def from_clips(
+    audio: NDArray[Any],
+    offsets: NDArray[Any] | None,
+    name: str,
+    *,
+    rate: int = 0,
+    wanted: int | None = None,
+    **columns: Any,
+) -> Sequences:
+    """Sequences of `audio` (samples,), clip i from `offsets[i]` to `offsets[i + 1]`, at the wanted rate."""
+    audio = audio[:, 0] if audio.ndim == 2 and audio.shape[1] == 1 else audio
+    if audio.ndim != 1 or not (audio.dtype == np.int16 or audio.dtype.kind == "f"):
+        raise DataError(
+            f"audio must be int16 or floating, of shape (samples,), got {audio.shape} of {audio.dtype} in {name}"
+        )
+    bounds = _bounds(offsets, len(audio), name)
+    if wanted and not rate:
+        raise DataError(f"expected the rate of the audio in {name} to resample it to {wanted}, got none")
+    with np.errstate(over="ignore"):
+        ready = audio if audio.dtype in (np.int16, np.float32) else audio.astype(np.float32)
+    clips = [ready[start:stop] for start, stop in itertools.pairwise(bounds)]
+    reasons = [unusable(clip, rate) for clip in clips]
+    if wanted and wanted != rate:
+        clips = [clip for chunk in in_order(_resampling(clips, reasons, rate, wanted)) for clip in chunk]
+        bounds = np.concatenate([[0], np.cumsum([len(clip) for clip in clips])]).astype(np.int64)
+        ready = np.concatenate(clips)
+        rate = wanted
+    return make_usable(ready[:, None], bounds, name, reasons, "clip {}".format, rate=rate, channels=CHANNEL, **columns)
+
+
+def _bounds(offsets: NDArray[Any] | None, samples: int, name: str) -> NDArray[np.int64]:
+    if offsets is None:
+        raise DataError(f"expected offsets beside audio in {name}, got none")
+    if offsets.ndim != 1 or offsets.dtype.kind not in "iu":
+        raise DataError(
+            f"offsets must be whole numbers of shape (n + 1,), got {offsets.shape} of {offsets.dtype} in {name}"
+        )
+    bounds = offsets.astype(np.int64)
+    steps = np.diff(bounds)
+    if (steps < 0).any():
+        row = int((steps < 0).argmax())
+        raise DataError(f"offsets must increase, got {bounds[row]} before {bounds[row + 1]} in {name}")
+    if len(bounds) and not 0 <= bounds[0] <= bounds[-1] <= samples:
+        raise DataError(f"offsets must be within the audio, 0..{samples}, got {bounds[0]}..{bounds[-1]} in {name}")
+    return bounds if len(bounds) else np.zeros(1, dtype=np.int64)
+
+
+def _resampling(
+    clips: list[NDArray[Any]], reasons: list[str], rate: int, wanted: int
+) -> Iterator[Callable[[], list[NDArray[Any]]]]:
+    """Tasks of `ROWS` clips each; one that is left out becomes empty."""
+    pairs = list(zip(clips, reasons, strict=True))
+    return (partial(_chunk, pairs[start : start + ROWS], rate, wanted) for start in range(0, len(pairs), ROWS))
+
+
+def _chunk(pairs: list[tuple[NDArray[Any], str]], rate: int, wanted: int) -> list[NDArray[Any]]:
+    return [clip[:0] if reason else _at_rate(clip, rate, wanted) for clip, reason in pairs]
+
+
+def _at_rate(clip: NDArray[Any], rate: int, wanted: int) -> NDArray[Any]:
+    if clip.dtype == np.int16:
+        return sixteen_bits(resampled(clip.astype(np.float32) / np.float32(SIXTEEN_BITS), rate, wanted))
+    return resampled(clip, rate, wanted)

@@ -1,0 +1,57 @@
+"""Series: arrays (n, t, c) of what sensors measure, where NaN behind the end makes one shorter."""
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from likewise.data.items import ROWS, DataError
+from likewise.data.sequences import Sequences, make_usable
+
+SHORTEST = 2  # samples
+
+
+def is_series(array: NDArray[Any]) -> bool:
+    """Floating (n, t, c); a square is a grey image, and so is what is whole."""
+    return array.ndim == 3 and array.dtype.kind == "f" and array.shape[1] != array.shape[2]
+
+
+def unusable(series: NDArray[Any]) -> str:
+    """Why a series (t, c) cannot be used; empty where it can."""
+    if len(series) < SHORTEST:
+        return f"fewer than {SHORTEST} samples"
+    low, high = series.min(axis=0), series.max(axis=0)
+    if np.isnan(low).any():
+        return "holds NaN"
+    if not math.isfinite(float(low.min())) or not math.isfinite(float(high.max())):
+        return "holds infinity"
+    return "all values are the same" if (low == high).all() else ""
+
+
+def from_series(
+    array: NDArray[Any], name: str, *, rate: int = 0, channels: tuple[str, ...] = (), **columns: Any
+) -> Sequences:
+    """Sequences of (n, t, c) floats."""
+    n, t, c = array.shape
+    if not array.size:
+        raise DataError(f"items must not be empty, got {array.shape} in {name}")
+    channels = channels or tuple(map(str, range(c)))
+    if len(channels) != c:
+        raise DataError(f"channels must name all {c} channels of {name}, got {len(channels)}")
+    with np.errstate(over="ignore"):
+        ready = array if array.dtype == np.float32 else array.astype(np.float32)
+    lengths = np.concatenate([_lengths(ready[start : start + ROWS]) for start in range(0, n, ROWS)])
+    reasons = [
+        unusable(series[:length]) if length else "holds NaN" for series, length in zip(ready, lengths, strict=True)
+    ]
+    rows = ready.reshape(-1, c) if (lengths == t).all() else ready[np.arange(t) < lengths[:, None]]
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    return make_usable(rows, offsets, name, reasons, "series {}".format, rate=rate, channels=channels, **columns)
+
+
+def _lengths(series: NDArray[np.float32]) -> NDArray[np.int64]:
+    """(n,): where the last row that is not all NaN ends."""
+    held: NDArray[np.bool_] = ~np.asarray(np.isnan(series).all(axis=2))  # n, t
+    behind = held[:, ::-1].argmax(axis=1)
+    return np.where(held.any(axis=1), held.shape[1] - behind, 0).astype(np.int64)

@@ -1,0 +1,83 @@
+"""Views of sequences: windows, scaled, disturbed, with some time and some channels taken away.
+
+A view is (n, t, c), standardised channel by channel, and NaN behind the end of a sequence.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from likewise.pairs.augment import Draws
+from likewise.pairs.crops import uniform
+
+
+@dataclass(frozen=True)
+class PlainWindows:
+    """Every view is the window itself, (x − mean) / std by channel."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    def draw(self, n: int, rng: torch.Generator) -> Draws:
+        return Draws({"row": torch.arange(n)})  # nothing is drawn; only the rows are counted
+
+    @torch.no_grad()
+    def apply(self, items: Tensor, draws: Draws) -> Tensor:
+        if len(draws) != len(items):
+            raise ValueError(f"draws must be of as many rows as items, {len(items)}, got {len(draws)}")
+        return self.plain(items)
+
+    @torch.no_grad()
+    def plain(self, items: Tensor) -> Tensor:
+        """(n, t, c) -> (n, t, c) float32."""
+        if items.ndim != 3 or items.shape[2] != len(self.mean):
+            raise ValueError(f"sequences must be of shape (n, t, {len(self.mean)}), got {tuple(items.shape)}")
+        mean, std = (torch.tensor(x, dtype=items.dtype, device=items.device) for x in (self.mean, self.std))
+        return ((items - mean) / std).float()
+
+
+@dataclass(frozen=True)
+class DisturbedWindows(PlainWindows):
+    """Windows, each channel scaled, noise added, a stretch of time and some channels set to their mean, 0.
+
+    Scales are e^u, u uniform in ±`scale`; `noise` is a share of the channel's standard deviation; the stretch is
+    uniform up to `mask` of the window; each channel is dropped with probability `drop`, one alone never.
+    """
+
+    scale: float = 0.5
+    noise: float = 0.1
+    mask: float = 0.3
+    drop: float = 0.1
+
+    def draw(self, n: int, rng: torch.Generator) -> Draws:
+        channels = len(self.mean)
+        dropped = torch.rand(n, channels, generator=rng, dtype=torch.float64) < self.drop
+        return Draws(
+            {
+                "scale": torch.exp(torch.rand(n, channels, generator=rng, dtype=torch.float64) * 2 - 1) ** self.scale,
+                "masked": uniform(n, low=0.0, high=self.mask, rng=rng),
+                "place": uniform(n, low=0.0, high=1.0, rng=rng),
+                "dropped": dropped & ~dropped.all(dim=1, keepdim=True),
+                "noise": torch.randint(2**31, (n,), generator=rng),  # a seed: noise has a number a sample
+            }
+        )
+
+    @torch.no_grad()
+    def apply(self, items: Tensor, draws: Draws) -> Tensor:
+        """(n, t, c) -> (n, t, c) float32 on the sequences' device."""
+        out = super().apply(items, draws)
+        values = {name: value.to(out.device) for name, value in draws.values.items()}
+        out *= values["scale"].float()[:, None]
+        for row, seed in zip(out, draws.values["noise"].tolist(), strict=True):
+            row += self.noise * torch.randn(row.shape, generator=torch.Generator().manual_seed(seed)).to(out.device)
+        length = (~out.isnan().any(dim=2)).sum(dim=1)  # what is there of each
+        masked = values["masked"] * length
+        first = values["place"] * (length - masked)
+        times = torch.arange(out.shape[1], device=out.device)
+        hidden = (times >= first[:, None]) & (times < (first + masked)[:, None])
+        hidden = hidden[:, :, None] | values["dropped"][:, None]
+        return out.masked_fill_(hidden & ~out.isnan(), 0)
+
+
+PRESETS = {"sequence": DisturbedWindows, "none": PlainWindows}
