@@ -78,7 +78,12 @@ def info_nce(
     elif negatives.ndim == 3:
         found = NegativesPerGroup(prepared, negatives, query_ids, key_ids)
     elif negatives.requires_grad:
-        found = SharedNegatives(prepared, prepared.key_rows(negatives), Mask(query_ids, key_ids))
+        mask = Mask(query_ids, key_ids)
+        if policy is None:
+            shared = prepared.key_rows(negatives)
+            lse, score = streamed.log_sum_exp_beside(prepared.query, keys, shared, mask, prepared.bound)
+            return reduce(streamed.exact_softplus(lse - score), reduction, mask.valid).to(dtype)
+        found = SharedNegatives(prepared, prepared.key_rows(negatives), mask)
     else:
         found = FixedNegatives(prepared, negatives, Mask(query_ids, key_ids))
     return lookup_loss((prepared.query * keys).sum(dim=1), found, policy, reduction).to(dtype)

@@ -7,6 +7,7 @@ next tile takes its place. Memory grows with n + k; the results are exact. A pro
 tile keeps it for backward; a larger one makes its tiles once more.
 
     log_sum_exp          each row's log Σ e^score; keys may carry gradient
+    log_sum_exp_beside   the same, and the scores of each row's own key, which is not among them
     log_sum_exp_lookup   the same for keys without gradient: loss and gradient in one pass
     log_sum_exp_both     each row's and each column's, from the same tiles, and the diagonal
     log_sum_exp_within   rows among themselves: the tiles above the diagonal are enough
@@ -53,6 +54,14 @@ def log_sum_exp(query: Tensor, keys: Tensor, mask: Mask, bound: float | None) ->
     """
     lse: Tensor = _Rows.apply(query, keys, mask, _is_safe(bound))  # type: ignore[no-untyped-call]
     return lse
+
+
+def log_sum_exp_beside(
+    query: Tensor, own: Tensor, keys: Tensor, mask: Mask, bound: float | None
+) -> tuple[Tensor, Tensor]:
+    """`log_sum_exp` of the rows, and their scores ⟨query_i, own_i⟩; (n,) each."""
+    lse, scores = _Beside.apply(query, own, keys, mask, _is_safe(bound))  # type: ignore[no-untyped-call]
+    return lse, scores
 
 
 def log_sum_exp_lookup(query: Tensor, keys: Tensor, key_rows: KeyRows, mask: Mask, bound: float | None) -> Tensor:
@@ -199,13 +208,9 @@ class _Rows(Function):
 
     @staticmethod
     def forward(ctx: Any, query: Tensor, keys: Tensor, mask: Mask, safe: bool) -> Tensor:
-        sums, weights = _RunningLogSumExp(len(query), query, safe), None
-        for rows, _, _, scores in tiles(query, keys, mask):
-            weights, _ = sums.add(rows, scores)
-        lse, kept = sums.result(), _keep(weights, query, keys, safe=True)
-        # Weights of a single tile are relative to its highest scores; so are then the sums that divide them.
-        ctx.save_for_backward(query, keys, lse if kept is None else sums.total.log(), kept)
-        ctx.mask, ctx.safe = mask, safe or kept is not None
+        lse, *kept = _row_sums(query, keys, mask, safe)
+        ctx.save_for_backward(query, keys, *kept)
+        ctx.mask, ctx.safe = mask, safe
         return lse
 
     @staticmethod
@@ -214,9 +219,43 @@ class _Rows(Function):
         query, keys, lse, kept = ctx.saved_tensors
         d_query = torch.zeros_like(query)
         d_keys = torch.zeros_like(keys) if ctx.needs_input_grad[1] else None
-        pull = _Pull((lse, grad), None, ctx.safe)
+        pull = _Pull((lse, grad), None, ctx.safe or kept is not None)
         _add_pulled(_pulled_tiles(query, keys, ctx.mask, pull, kept), query, d_query, d_keys)
         return d_query, d_keys, None, None
+
+
+class _Beside(Function):
+    """`_Rows`, and the scores of the own keys: their gradients are where those of the sums start from."""
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, own: Tensor, keys: Tensor, mask: Mask, safe: bool) -> tuple[Tensor, Tensor]:
+        lse, *kept = _row_sums(query, keys, mask, safe)
+        ctx.save_for_backward(query, own, keys, *kept)
+        ctx.mask, ctx.safe = mask, safe
+        return lse, (query * own).sum(dim=1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, own_grad: Tensor) -> tuple[Tensor | None, ...]:
+        query, own, keys, lse, kept = ctx.saved_tensors
+        d_query = own * own_grad[:, None]
+        d_own = query * own_grad[:, None] if ctx.needs_input_grad[1] else None
+        d_keys = torch.zeros_like(keys) if ctx.needs_input_grad[2] else None
+        pull = _Pull((lse, grad), None, ctx.safe or kept is not None)
+        _add_pulled(_pulled_tiles(query, keys, ctx.mask, pull, kept), query, d_query, d_keys)
+        return d_query, d_own, d_keys, None, None
+
+
+def _row_sums(query: Tensor, keys: Tensor, mask: Mask, safe: bool) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Log-sums of rows, and what backward needs of them: log-sums, and the weights of a single tile.
+
+    Those weights are relative to the highest score of their row; so are then the sums that divide them.
+    """
+    sums, weights = _RunningLogSumExp(len(query), query, safe), None
+    for rows, _, _, scores in tiles(query, keys, mask):
+        weights, _ = sums.add(rows, scores)
+    lse, kept = sums.result(), _keep(weights, query, keys, safe=True)
+    return lse, lse if kept is None else sums.total.log(), kept
 
 
 class _Both(Function):

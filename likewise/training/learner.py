@@ -19,6 +19,7 @@ from likewise.encoders.batch_norm import has_batch_norm
 from likewise.pairs.future import Future
 from likewise.randomness import generator, number
 from likewise.training import optimizers, schedule
+from likewise.training.ahead import look_ups_ahead
 from likewise.training.batches import Batch, Batches
 from likewise.training.recipe import Recipe
 from likewise.training.run import build_augmentation
@@ -107,32 +108,8 @@ class Learner:
         pairs = self.batches.pairs
         if not isinstance(pairs, Future):
             return [LookUp(query, found, ids, labels, distinct=self.batches.distinct)]
-        n, frames = query.shape[:2]
-        key, ids = found.positive.view(n, frames, -1), ids.view(n, frames, *ids.shape[1:])
-        look_ups = []
-        for ahead, expected in enumerate(query.unbind(dim=2), start=1):
-            rng = generator(self.recipe.seed, f"candidates {ahead} ahead", batch.step)
-            if pairs.negatives == "same":
-                places = pairs.draw_within(ids, batch.rows, self.batches.size, rng)
-                negatives = key.take_along_dim(places[:, :, None], dim=1)
-                negative_ids = ids.take_along_dim(places, dim=1)
-            else:
-                rows = pairs.draw(found.negative_ids, rng)
-                negatives, negative_ids = found.negatives[rows], found.negative_ids[rows]
-            # The id of a query is that of the frame it looks for: t + k, and not t.
-            wanted = ids[:, ahead:].flatten(0, 1)
-            there = ((wanted if wanted.ndim == 1 else wanted[:, 0]) >= 0).sum()
-            look_ups.append(
-                LookUp(
-                    expected[:, :-ahead].flatten(0, 1),
-                    Found(key[:, ahead:].flatten(0, 1), negatives, negative_ids),
-                    wanted,
-                    None,
-                    distinct=pairs.negatives == "both",
-                    weight=there / ranks.mean(there.float()).clamp(min=1e-9),  # ranks may have unequally many
-                )
-            )
-        return look_ups
+        options = {"size": self.batches.size, "seed": self.recipe.seed}
+        return look_ups_ahead(pairs, query, found, ids, batch, **options)
 
     def encode(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys (n, d) and their ids; queries are (n, d), or of future (items, frames, horizon, d).

@@ -6,7 +6,7 @@ ranks' gradients are averaged (see `likewise.ranks`).
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -62,6 +62,9 @@ class LookUp:
         highest = scores.flatten(0, 1).masked_fill(self._hidden(), -torch.inf).amax(dim=1)
         right = (prepared.query * positive).sum(dim=1) > highest
         return float((right & self.there).sum() / self.there.sum().clamp(min=1))
+
+    def with_weight(self, weight: Tensor) -> "LookUp":
+        return replace(self, weight=weight)
 
     @property
     def there(self) -> Tensor:
