@@ -27,6 +27,12 @@ app = typer.Typer(
 )
 
 
+Columns = Annotated[
+    list[str] | None,
+    typer.Option("--column", metavar="ROLE=NAME", help="Which array or column is y, group, sequence, …"),
+]
+
+
 def show_version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"likewise {__version__}")
@@ -48,17 +54,21 @@ def train(
         str,
         typer.Argument(
             metavar="DATA",
-            help="A folder of images, .npy, .npz, idx, CIFAR, Parquet or tar shards; or digits, mnist5k.",
+            help="A folder of images, audio or CSV files, .npy, .npz, idx, CIFAR, Parquet or tar shards; "
+            "or digits, mnist5k.",
         ),
     ],
     method: Annotated[
         str | None, typer.Option(help="See `likewise methods`; chosen for the data if not given.")
     ] = None,
-    pairs: Annotated[str | None, typer.Option(help="Which pairs should agree: views, groups.")] = None,
+    pairs: Annotated[str | None, typer.Option(help="Which pairs should agree: views, groups, future.")] = None,
     keys: Annotated[str | None, typer.Option(help="Who makes the keys: encoder, momentum, bank.")] = None,
     dictionary: Annotated[str | None, typer.Option(help="Where queries are looked up: batch, queue, bank.")] = None,
     loss: Annotated[str | None, typer.Option(help="How the look-up is scored: info_nce, nt_xent, …")] = None,
-    encoder: Annotated[str | None, typer.Option(help="resnet_tiny, resnet18, vit_tiny, … or module:callable.")] = None,
+    encoder: Annotated[
+        str | None, typer.Option(help="resnet_tiny, resnet18, vit_tiny, audio_16k, … or module:callable.")
+    ] = None,
+    column: Columns = None,
     init: Annotated[str | None, typer.Option(metavar="FILE|RUN", help="Weights to start from.")] = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="The run's folder; else runs/DATA-METHOD.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the data.")] = None,
@@ -75,7 +85,7 @@ def train(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
 ) -> None:
-    """Pre-train an encoder on images or vectors, without labels."""
+    """Pre-train an encoder on images, vectors or sequences, without labels."""
     with said_in_one_sentence():
         from likewise.commands.train import train as run_training
 
@@ -87,6 +97,7 @@ def train(
             dictionary=dictionary,
             loss=loss,
             encoder=encoder,
+            columns=named(column),
             init=init,
             out=out,
             epochs=epochs,
@@ -119,6 +130,8 @@ def evaluate(
         str | None, typer.Option(metavar="DATA", help="What to classify; a held-out part of --data if not given.")
     ] = None,
     layer: Annotated[str, typer.Option(help="backbone or head.")] = "backbone",
+    by: Annotated[str, typer.Option(help="item, or frame for single frames of sequences.")] = "item",
+    column: Columns = None,
     k: Annotated[int, typer.Option("-k", help="Neighbours that vote.")] = 20,
     temperature: Annotated[float, typer.Option(help="Temperature of their vote.")] = 0.07,
     size: Annotated[int | None, typer.Option(help="Side of the images that a module:callable is given.")] = None,
@@ -134,6 +147,8 @@ def evaluate(
             data,
             test,
             layer=layer,
+            by=by,
+            columns=named(column),
             k=k,
             temperature=temperature,
             size=size,
@@ -151,6 +166,7 @@ def finetune(
         str | None, typer.Option(metavar="DATA", help="What to classify; a held-out part of --data if not given.")
     ] = None,
     labels: Annotated[float, typer.Option(help="Share of the labels that is used.")] = 0.1,
+    column: Columns = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the labelled items.")] = None,
     batch_size: Annotated[int, typer.Option(help="Items a step.")] = 64,
     lr: Annotated[float, typer.Option(help="Learning rate.")] = 0.001,
@@ -167,6 +183,7 @@ def finetune(
             data,
             test,
             labels=labels,
+            columns=named(column),
             epochs=epochs,
             batch_size=batch_size,
             lr=lr,
@@ -201,6 +218,13 @@ def methods() -> None:
     from likewise.methods import table
 
     show(table())
+
+
+def named(columns: list[str] | None) -> dict[str, str] | None:
+    """`["y=digit"]` as {"y": "digit"}."""
+    from likewise.training.recipe import parse_columns
+
+    return None if columns is None else parse_columns(",".join(columns))
 
 
 def show(rows: list[list[str]], note: str = "") -> None:

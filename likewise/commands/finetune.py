@@ -6,7 +6,7 @@ Encoder and classifier are trained together on a share of the labels, and so is 
 import copy
 import dataclasses
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from likewise.commands.evaluate import renamed
 from likewise.data import DataError, Items
 from likewise.randomness import generator, number
 from likewise.training import optimizers, schedule
+from likewise.training.batches import read
 from likewise.training.metrics import write_whole
 from likewise.training.plan import split
 from likewise.training.run import Encoder, RunError, features, load, save_module, save_weights
@@ -73,6 +74,7 @@ def finetune(
     test: Any = None,
     *,
     labels: float = 0.1,
+    columns: Mapping[str, str] | None = None,
     epochs: int | None = None,
     batch_size: int = 64,
     lr: float = 0.001,
@@ -83,8 +85,8 @@ def finetune(
     """Train a run's encoder and a classifier on a share of the labels, and the same network from scratch.
 
     `train` is a source, by default the run's own; `test` another, by default the part that is held out of it.
-    `labels` is a share of each class, at least one item. Where `out` is given, the fine-tuned encoder is kept
-    there, for `likewise.load`, and its classifier beside it.
+    `labels` is a share of each class, at least one item; `columns` name them in the data, as in {"y": "speaker"}.
+    Where `out` is given, the fine-tuned encoder is kept there, for `likewise.load`, and its classifier beside it.
     """
     if not 0 < labels <= 1:
         raise ValueError(f"labels must be a share above 0 and at most 1, got {labels:g}")
@@ -97,8 +99,8 @@ def finetune(
         raise RunError(f"--out must be a new folder, got {folder}, which holds something")
     encoder = run if isinstance(run, Encoder) else load(run)
     recipe, about = encoder.recipe, encoder.about
-    items = encoder.open(train, progress=progress)
-    tested = items if test is None else encoder.open(test, progress=progress)
+    items = encoder.open(train, columns=columns, progress=progress)
+    tested = items if test is None else encoder.open(test, columns=columns, progress=progress)
     if items.labels is None or tested.labels is None:
         raise DataError(f"fine-tuning needs labels, got none in {(items if items.labels is None else tested).name}")
     train_ids, test_ids = split(items, recipe) if test is None else (np.arange(len(items)), np.arange(len(tested)))
@@ -177,7 +179,9 @@ def _fit(network: nn.Sequential, encoder: Encoder, items: Items, steps: Any, tot
             group["lr"] = lr * schedule.factor(step, total, schedule="cosine", warmup=WARMUP)
         torch.manual_seed(number(seed, "fine-tuning dropout", step))
         drawn = encoder.augmentation.draw(len(ids), generator(seed, "fine-tuning view", step))
-        views: Tensor = encoder.augmentation.apply(torch.from_numpy(items[ids]).to(device), drawn)
+        rng = generator(seed, "fine-tuning window", step)
+        rows, _ = read(items, ids, encoder.about["size"], len(ids), slice(None), rng)
+        views: Tensor = encoder.augmentation.apply(rows.to(device), drawn)
         loss = cross_entropy(network(views), torch.from_numpy(items.labels[ids]).to(device))
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]

@@ -28,6 +28,7 @@ def train(
     dictionary: str | None = None,
     loss: str | None = None,
     encoder: str | None = None,
+    columns: Mapping[str, str] | None = None,
     init: str | Path | None = None,
     out: str | Path | None = None,
     epochs: int | None = None,
@@ -43,10 +44,11 @@ def train(
     resume: bool = False,
     progress: bool = True,
 ) -> Run:
-    """Pre-train an encoder on a source of images or vectors, and leave it in the folder `out`.
+    """Pre-train an encoder on a source of images, vectors or sequences, and leave it in the folder `out`.
 
     What is not given comes from the recipe file, then from the method, then is chosen for the data;
-    `settings` change any value of the recipe (`{"dictionary.size": 4096}`). With `resume`, a run that was
+    `settings` change any value of the recipe (`{"dictionary.size": 4096}`); `columns` name labels and others
+    in the data (`{"y": "digit"}`). With `resume`, a run that was
     cut off goes on from its last checkpoint, as if nothing had happened.
     """
     written: dict[str, Any] = read_toml(recipe) if recipe is not None else {}
@@ -56,6 +58,7 @@ def train(
         "dictionary.kind": dictionary,
         "loss.kind": loss,
         "encoder.name": encoder,
+        "data.columns": None if columns is None else ",".join(f"{role}={name}" for role, name in columns.items()),
         "encoder.init": None if init is None else str(init),
         "training.epochs": epochs,
         "training.steps": steps,

@@ -45,6 +45,8 @@ class Future:
 
     def draw(self, ids: Tensor, rng: torch.Generator) -> Tensor:
         """Rows (candidates,) among frames of these ids (k,) or (k, g), with replacement; never padding."""
+        if not len(ids):  # a queue that is still empty
+            return torch.empty(0, dtype=torch.int64, device=ids.device)
         there = (ids if ids.ndim == 1 else ids[:, 0]) >= 0
         return _picked(there[None], torch.rand(1, self.candidates, generator=rng, dtype=torch.float64))[0]
 

@@ -18,10 +18,13 @@ from likewise.evaluation.geometry import geometry, verdict
 from likewise.evaluation.knn import knn
 from likewise.evaluation.neighbours import nearest
 from likewise.report import pictures
+from likewise.training.batches import Batch
+from likewise.training.learner import Learner
 from likewise.training.plan import lines, spread
 from likewise.training.recipe import Recipe
 from likewise.training.run import encoder_words, features
 from likewise.training.scores import same_ids
+from likewise.training.towers import FutureTower
 from likewise.training.trainer import Trainer
 
 Ids = NDArray[np.int64]
@@ -50,7 +53,7 @@ def contents(trainer: Trainer, rows: Sequence[dict[str, Any]]) -> dict[str, Any]
         "figures": figures(trainer, rows, known, known_rows, looked, looked_rows),
         "verdict": (words := verdict(geometry(looked_rows)))[0].upper() + words[1:],
         "warnings": [f"step {row['step']:,}: {text}" for row in rows for text in row.get("health", [])],
-        "charts": charts(rows, recipe),
+        "charts": [*horizon(trainer, rows), *charts(rows, recipe)],
         "histogram": histogram(trainer),
         "map": map_of(items, looked, looked_rows, len(ready.test) > 0),
         "neighbours": neighbours(items, known, known_rows, looked, looked_rows),
@@ -142,6 +145,24 @@ def charts(rows: Sequence[dict[str, Any]], recipe: Recipe) -> list[dict[str, Any
     return [c for c in drawn if c["series"][0]["points"] and (stored or not c["title"].startswith("Dictionary"))]
 
 
+def horizon(trainer: Trainer, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """How often the frame that came was found, over how far ahead it was: at the last step, and on held-out items."""
+    last = next((row["accuracy"] for row in reversed(rows) if row.get("accuracy")), None)
+    if last is None:
+        return []
+    held_out = trainer.accuracy_ahead(trainer.plan.test)
+    series = [
+        {"name": name, "points": [[ahead, value] for ahead, value in enumerate(values, 1)], "kind": "line"}
+        for name, values in (("held-out items", held_out), ("the last step", last))
+        if values
+    ]
+    candidates = trainer.recipe.pairs.candidates
+    note = (
+        f"How often a context finds its future among {candidates:,} other frames: by chance {1 / (1 + candidates):.3f}."
+    )
+    return [{"title": "Accuracy over the horizon", "note": note, "x": "frames ahead", "series": series}]
+
+
 def _chart(title: str, note: str, rows: Sequence[dict[str, Any]], **names: str) -> dict[str, Any]:
     series: list[dict[str, Any]] = []
     for key, name in names.items():
@@ -156,13 +177,8 @@ def histogram(trainer: Trainer) -> dict[str, Any]:
     """Cosines of pairs that should agree and of those that should not, by the trained encoder and its head."""
     batch, learner = trainer.batches.at(max(0, trainer.total - 1)), trainer.learner
     learner.tower.eval()
-    ids = batch.ids[:PAIRED].to(trainer.fabric.device)
-    dtype = next(learner.tower.parameters()).dtype
-    first, second = (
-        normalize(learner.tower(learner.views(batch, which)[:PAIRED].to(dtype)).float(), dim=1)
-        for which in ("first", "second")
-    )
-    cosines = first @ second.T
+    first, second, ids = some_pairs(learner, batch)
+    cosines = normalize(first.float(), dim=1) @ normalize(second.float(), dim=1).T
     positives, negatives = cosines.diagonal().cpu(), cosines[~same_ids(ids, ids)].cpu()
     edges = torch.linspace(-1, 1, BINS + 1)
 
@@ -181,6 +197,21 @@ def histogram(trainer: Trainer) -> dict[str, Any]:
             {"name": "negatives", "shares": shares(negatives)},
         ],
     }
+
+
+def some_pairs(learner: Learner, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+    """Rows (n, d) that should agree, as the loss compares them, and their ids; of future those of one step ahead."""
+    if isinstance(learner.tower, FutureTower):
+        query, key, ids = learner.encode(batch)
+        n, frames = query.shape[:2]
+        ids = ids.view(n, frames, -1)[:, 1:].flatten(0, 1)
+        rows = query[:, :-1, 0].flatten(0, 1), key.view(n, frames, -1)[:, 1:].flatten(0, 1)
+        there = (ids[:, 0] >= 0).nonzero()[:, 0]
+        chosen = there[torch.from_numpy(spread(np.arange(len(there)), PAIRED))]
+        return rows[0][chosen], rows[1][chosen], ids[chosen]
+    dtype = next(learner.tower.parameters()).dtype
+    first, second = (learner.tower(learner.views(batch, which)[:PAIRED].to(dtype)) for which in ("first", "second"))
+    return first, second, batch.ids[:PAIRED].to(first.device)
 
 
 def map_of(items: Items, ids: Ids, rows: Tensor, held_out: bool) -> dict[str, Any]:
@@ -250,22 +281,25 @@ def pairs(trainer: Trainer) -> dict[str, Any]:
     batch, learner, items = trainer.batches.at(0), trainer.learner, trainer.plan.items
     n = min(SHOWN, len(batch.items))
     ids = trainer.plan.train[batch.items[:n].numpy()]
-    sheets = [pictures.of_items(items, ids), pictures.of_views(learner.views(batch, "first")[:n], learner.augmentation)]
-    names = ["item", "first view", "second view"]
-    if trainer.recipe.keys.by == "bank":
-        names.pop()  # the second is the item's slot in the bank
-    else:
-        sheets.append(pictures.of_views(learner.views(batch, "second")[:n], learner.augmentation))
+    future = trainer.recipe.pairs.kind == "future"
+    names = {"first": "window" if future else "first view", "second": "second view"}
+    if future or trainer.recipe.keys.by == "bank":
+        del names["second"]  # a bank's second is the item's slot
+    views = (learner.views(batch, which)[:n] for which in names)
+    sheets = [pictures.of_items(items, ids), *(pictures.of_views(v, learner.augmentation, items) for v in views)]
+    columns = ["item", *names.values()]
     side = max(tiles.shape[1] for tiles in sheets)
     tiles = np.concatenate([pictures.enlarged(each, side) for each in sheets])
     other = " The second is of another item of its group." if trainer.recipe.pairs.kind == "groups" else ""
+    task = "If you cannot tell that two views belong together, the model may not either."
+    if future:
+        task = "What a window's beginning expects has to find the rest of it among frames of all windows."
     return {
         "title": "Pairs the model was shown",
-        "note": f"The first items of the first step, {trainer.recipe.pairs.preset} augmentations.{other} "
-        "If you cannot tell that two views belong together, the model may not either.",
+        "note": f"The first items of the first step, {trainer.recipe.pairs.preset} augmentations.{other} {task}",
         "sprite": pictures.sheet(tiles),
-        "columns": names,
-        "rows": [[column * n + i for column in range(len(names))] for i in range(n)],
+        "columns": columns,
+        "rows": [[column * n + i for column in range(len(columns))] for i in range(n)],
     }
 
 

@@ -7,27 +7,50 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageDraw
 from torch import Tensor
 
 from likewise.data import Items
+from likewise.data.sequences import Sequences
+from likewise.data.spectra import log_mel
 from likewise.pairs.augment import Augmentation, PlainViews
+from likewise.training.plan import is_audio
 
 SIDE = 48  # pixels of a tile, at most
 COLUMNS = 32
+LONGEST_DRAWN = 2**18  # samples of a sequence that its picture shows
+LOUDNESS_SHOWN = 9.0  # from silence to the loudest, in nats of energy
+LINES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # told apart also by the colour-blind
+# Dark blue over purple to pale yellow: lightness grows all the way, so that it reads in grey too.
+GLOW = ((12, 8, 38), (87, 22, 110), (188, 55, 84), (249, 142, 9), (252, 255, 200))
 
 Tiles = NDArray[np.uint8]  # (n, side, side, 3)
 
 
 def of_items(items: Items, ids: NDArray[np.int64]) -> Tiles:
-    """A tile for each item: the image made small, or a vector's features as a square of greys."""
+    """A tile for each item: the image made small, a vector's features as a square of greys, or a sequence drawn."""
+    if isinstance(items, Sequences):
+        longest = min(LONGEST_DRAWN, int(items.lengths[ids].max()))
+        return of_sequences(items.windows(ids, np.zeros(len(ids), dtype=np.int64), longest), items)
     if items.kind == "vector":
         return _squares(items[ids])
     return _shrunk(items[ids])
 
 
-def of_views(views: Tensor, augmentation: Augmentation) -> Tiles:
+def of_sequences(sequences: NDArray[np.float32], items: Sequences) -> Tiles:
+    """(n, t, c), NaN behind the end, to tiles: audio as spectrograms, other series as a line a channel."""
+    whole = [sequence[~np.isnan(sequence).any(axis=1)] for sequence in sequences]
+    if is_audio(items):
+        return np.stack([_spectrogram(sequence[:, 0], items.rate) for sequence in whole])
+    low, high = np.nanquantile(sequences, 0.005, axis=(0, 1)), np.nanquantile(sequences, 0.995, axis=(0, 1))
+    return np.stack([_traces((sequence - low) / np.maximum(high - low, 1e-12)) for sequence in whole])
+
+
+def of_views(views: Tensor, augmentation: Augmentation, items: Items) -> Tiles:
     """A tile for each view, as the encoder was given it but for the normalisation."""
+    if isinstance(items, Sequences):
+        mean, std = (np.array(x, dtype=np.float32) for x in (augmentation.mean, augmentation.std))
+        return of_sequences(views.cpu().numpy().astype(np.float32) * std + mean, items)
     if not isinstance(augmentation, PlainViews):
         return _squares(views.cpu().numpy())
     return _shrunk((augmentation.restored(views) * 255).round().clamp(0, 255).to(torch.uint8).cpu().numpy())
@@ -64,6 +87,31 @@ def _shrunk(images: NDArray[np.uint8]) -> Tiles:
         return pixels
     resized = (Image.fromarray(image).resize((SIDE, SIDE), Image.Resampling.BOX) for image in pixels)
     return np.stack([np.asarray(image) for image in resized])
+
+
+def _spectrogram(audio: NDArray[np.float32], rate: int) -> Tiles:
+    """(side, side, 3): time to the right, pitch upwards, dark where it is silent."""
+    mel = log_mel(audio, rate)
+    loudness = np.clip((mel - mel.max()) / LOUDNESS_SHOWN + 1, 0, 1).T[::-1]  # (bands, frames)
+    image = Image.fromarray((loudness * 255).astype(np.uint8)).resize((SIDE, SIDE), Image.Resampling.BILINEAR)
+    place = np.asarray(image).astype(np.float32)[:, :, None] / 255 * (len(GLOW) - 1)
+    first = np.minimum(place.astype(np.int64), len(GLOW) - 2)[:, :, 0]
+    share = place - first[:, :, None]
+    colours = np.array(GLOW, dtype=np.float32)
+    tile: Tiles = np.rint(colours[first] * (1 - share) + colours[first + 1] * share).astype(np.uint8)
+    return tile
+
+
+def _traces(sequence: NDArray[Any]) -> Tiles:
+    """(t, c) in 0 to 1, to (side, side, 3): a line a channel over time."""
+    side = 2 * SIDE  # drawn twice as large, so that lines are smooth
+    image = Image.new("RGB", (side, side), "white")
+    pen = ImageDraw.Draw(image)
+    x = np.arange(len(sequence)) / max(1, len(sequence) - 1) * (side - 1)
+    for channel, values in enumerate(np.clip(sequence, 0, 1).T):
+        y = (1 - values) * (side - 5) + 2
+        pen.line(list(zip(x.tolist(), y.tolist(), strict=True)), fill=LINES[channel % len(LINES)], width=2)
+    return np.asarray(image.resize((SIDE, SIDE), Image.Resampling.BOX))
 
 
 def _squares(vectors: NDArray[Any]) -> Tiles:

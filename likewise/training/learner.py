@@ -104,12 +104,12 @@ class Learner:
 
     def look_ups(self, query: Tensor, found: Found, ids: Tensor, batch: Batch) -> list[LookUp]:
         """What is asked of what was found: each query's key, or for each step ahead the frame that comes then."""
-        labels = None if self.labels is None else self.labels[batch.items].to(query.device)
         pairs = self.batches.pairs
-        if not isinstance(pairs, Future):
-            return [LookUp(query, found, ids, labels, distinct=self.batches.distinct)]
-        options = {"size": self.batches.size, "seed": self.recipe.seed}
-        return look_ups_ahead(pairs, query, found, ids, batch, **options)
+        if isinstance(pairs, Future):
+            options = {"size": self.batches.size, "seed": self.recipe.seed}
+            return look_ups_ahead(pairs, query, found, ids, batch, **options)
+        labels = None if self.labels is None else self.labels[batch.items].to(query.device)
+        return [LookUp(query, found, ids, labels, distinct=self.batches.distinct)]
 
     def encode(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys (n, d) and their ids; queries are (n, d), or of future (items, frames, horizon, d).

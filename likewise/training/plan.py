@@ -184,8 +184,7 @@ def check_window(recipe: Recipe, items: Sequences) -> None:
 
 def sequence_choices(recipe: Recipe, items: Sequences, train: NDArray[np.int64]) -> Iterator[tuple[str, Any, str]]:
     """What is chosen for sequences, in order: keys of the recipe, values and reasons."""
-    audio = items.array.shape[1] == 1 and items.rate >= AUDIO_RATE
-    if not audio:
+    if not is_audio(items):
         name, why = "sensors", f"{counted(items.array.shape[1], 'channel', 'channels')} of a series"
     elif items.rate < 12_000:
         name, why = "audio_8k", f"audio of {items.rate:,} samples a second"
@@ -206,6 +205,11 @@ def sequence_choices(recipe: Recipe, items: Sequences, train: NDArray[np.int64])
     window = max(1, min(FRAMES, typical // hop)) * hop
     if not recipe.pairs.window:
         yield "pairs.window", window, f"{typical:,} samples are typical, and {hop} make a frame"
+
+
+def is_audio(items: Sequences) -> bool:
+    """Whether sequences are sound: one channel, and many samples a second."""
+    return items.array.shape[1] == 1 and items.rate >= AUDIO_RATE
 
 
 def hop_of(recipe: Recipe, items: Sequences) -> int:

@@ -73,8 +73,9 @@ class Encoder(nn.Module):
 
     def open(self, source: Any = None, *, columns: Mapping[str, str] | None = None, progress: bool = True) -> Items:
         """A source as this encoder wants it; without one, that of its run. `columns` name labels, say, in it."""
-        if source is None:
+        if source is None or str(source) == self.recipe.data.source:
             columns = parse_columns(self.recipe.data.columns) | dict(columns or {})
+        if source is None:
             source = self.recipe.data.source
             if source not in NAMES and not Path(source).expanduser().exists():
                 raise RunError(f"the data of the run is not there, {source or 'arrays in memory'}: name it (--data)")
@@ -82,7 +83,7 @@ class Encoder(nn.Module):
             source,
             size=self.about["stored"] or None,
             rate=self.about.get("rate") or None,
-            columns=columns,
+            columns=columns or None,
             progress=progress,
         )
         wanted = _kind_words(self.about["kind"], self.about["channels"], self.about["size"])
@@ -138,6 +139,29 @@ def features(network: nn.Module, augmentation: augment.Augmentation, items: Item
     return found
 
 
+@torch.no_grad()
+def frame_features(
+    network: encoders.SequenceEncoder,
+    augmentation: augment.Augmentation,
+    items: Sequences,
+    ids: NDArray[np.int64],
+    places: NDArray[np.int64],
+    starts: NDArray[np.int64],
+) -> Tensor:
+    """Contexts (m, d) float32 of some frames: of the sequence ids[place], from sample `start` on, (m,) each."""
+    network.eval()
+    parameter = place_of(network)
+    found = torch.zeros(len(places), network.dim)
+    for part in parts(items, ids):
+        rows = augmentation.plain(torch.from_numpy(part.data).to(parameter.device)).to(parameter.dtype)
+        contexts = network.contexts(rows).float().cpu()
+        for row, (place, first) in enumerate(zip(part.places, part.starts, strict=True)):
+            mine = np.flatnonzero((places == place) & (starts // PIECE * PIECE == first))
+            frame = torch.from_numpy((starts[mine] - first) // network.hop).clamp(max=contexts.shape[1] - 1)
+            found[mine] = contexts[row, frame]
+    return found
+
+
 @dataclass(frozen=True)
 class Part:
     """Items to be embedded together: their data, whose they are, and which share of it."""
@@ -145,13 +169,14 @@ class Part:
     data: NDArray[Any]  # (m, ...)
     places: NDArray[np.int64]  # (m,): places among the ids asked for
     shares: NDArray[np.float32]  # (m,): 1 for what is whole
+    starts: NDArray[np.int64]  # (m,): the first sample of a piece, 0 for what is whole
 
 
 def parts(items: Items, ids: NDArray[np.int64]) -> Iterator[Part]:
     """Some items in parts that fit in memory; sequences in pieces, those of like length together."""
     if not isinstance(items, Sequences):
         for places in np.array_split(np.arange(len(ids)), max(1, -(-len(ids) // EMBED_BATCH))):
-            yield Part(items[ids[places]], places, np.ones(len(places), dtype=np.float32))
+            yield Part(items[ids[places]], places, np.ones(len(places), dtype=np.float32), np.zeros_like(places))
         return
     lengths = items.lengths[ids]
     counts = -(-lengths // PIECE)
@@ -164,7 +189,7 @@ def parts(items: Items, ids: NDArray[np.int64]) -> Iterator[Part]:
         fits = max(1, int(np.searchsorted(sizes[order] * np.arange(1, len(order) + 1), EMBED_SAMPLES, side="right")))
         now, order = order[: min(fits, EMBED_BATCH)], order[min(fits, EMBED_BATCH) :]
         window = items.windows(ids[places[now]], starts[now], int(sizes[now[-1]]))
-        yield Part(window, places[now], (sizes[now] / lengths[places[now]]).astype(np.float32))
+        yield Part(window, places[now], (sizes[now] / lengths[places[now]]).astype(np.float32), starts[now])
 
 
 def _without_prefix(module: nn.Module, state: dict[str, Any], prefix: str, metadata: dict[str, Any]) -> None:
@@ -275,7 +300,7 @@ def build_head(recipe: Recipe, backbone: nn.Module) -> nn.Module:
 def encoder_words(recipe: Recipe, about: Mapping[str, Any], layer: str = "backbone") -> str:
     """What every figure about embeddings depends on: layer, encoder, stem or context."""
     if about["kind"] == "sequence":
-        return f"{layer} of {recipe.encoder.name}, mean of its {recipe.encoder.context} contexts"
+        return f"{layer} of {recipe.encoder.name} with {recipe.encoder.context} context"
     stem = recipe.encoder.stem
     if stem == "auto":
         stem = "small" if about["size"] <= 64 else "imagenet"

@@ -12,20 +12,23 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from lightning_fabric import Fabric
 from lightning_fabric.strategies.ddp import DDPStrategy
 from lightning_fabric.utilities.exceptions import MisconfigurationException
+from numpy.typing import NDArray
 from torch import Tensor
 
 from likewise import ranks
+from likewise.dictionaries import InBatch
 from likewise.evaluation.geometry import geometry
 from likewise.evaluation.knn import knn
 from likewise.pairs.future import Future
 from likewise.pairs.groups import Groups
 from likewise.pairs.views import Views
 from likewise.training import checkpoint, plan, schedule
-from likewise.training.batches import Batches
+from likewise.training.batches import Batches, visits
 from likewise.training.health import LOOKED_AT, SOFTMAX, Health, Signs, chance, shape_of_batch
 from likewise.training.learner import Learner, Taken
 from likewise.training.metrics import Metrics, write_whole
@@ -191,6 +194,18 @@ class Trainer:
         """How often the frame that came was found, by steps ahead; over all ranks."""
         found = [look_up.accuracy(self.recipe.loss.similarity) * float(look_up.weight) for look_up in look_ups]
         return [round(value, 4) for value in ranks.mean(torch.tensor(found, device=self.fabric.device)).tolist()]
+
+    @torch.no_grad()
+    def accuracy_ahead(self, ids: NDArray[np.int64]) -> list[float]:
+        """The same on one batch of windows of these items, among frames of that batch; none where they are too few."""
+        size, window = self.batches.size, self.batches.window
+        if ranks.count() > 1 or len(visits(self.plan.items, ids, window)) < size:
+            return []
+        options = {"size": size, "seed": self.recipe.seed, "workers": 0, "window": window}
+        batch = Batches(self.plan.items, ids, self.batches.pairs, **options).at(0)
+        query, key, frame_ids = self.learner.encode(batch)
+        found = InBatch().lookup(key, frame_ids)
+        return self._accuracies(self.learner.look_ups(query, found, frame_ids, batch))
 
     def _evaluate(self) -> dict[str, float]:
         """Consistency, the geometry of held-out items, and k-NN accuracy on them where there are labels."""
