@@ -5,7 +5,7 @@ VENV := .venv
 PEERS := .venv-peers
 RUN := $(VENV)/bin
 
-.PHONY: help install test test-slow browser demo bench bench-accuracy study lint format clean
+.PHONY: help install test test-slow browser demo bench bench-accuracy study study-sequences lint format clean
 
 help:
 	@echo "make demo       see it work"
@@ -54,12 +54,18 @@ bench: $(PEERS)/installed
 	$(PEERS)/bin/python -m benchmarks.training
 	$(PEERS)/bin/python -m benchmarks.training memory
 	$(PEERS)/bin/python -m benchmarks.evaluation
+	$(PEERS)/bin/python -m benchmarks.sequences
 
 study: install
 	rm -rf runs/studies
 	$(RUN)/python -m studies.mutual_information
 	$(RUN)/python -m studies.temperature
 	$(RUN)/python -m studies.negatives
+
+# FSDD names an .npz with audio, offsets, rate, digit, speaker and is_test; HAR one with x, y and subject.
+study-sequences: install
+	$(RUN)/python -m studies.speech $(FSDD)
+	$(RUN)/python -m studies.motion $(HAR)
 
 # CIFAR names an .npz with x_train, y_train, x_test and y_test.
 bench-accuracy: $(PEERS)/installed

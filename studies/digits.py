@@ -13,10 +13,10 @@ from likewise.evaluation.few_labels import few_labels
 from likewise.evaluation.geometry import alignment, geometry
 from likewise.evaluation.knn import knn
 from likewise.randomness import generator
-from likewise.training.towers import build_tower
 from likewise.training.plan import Plan, make_plan
 from likewise.training.progress import Observer
 from likewise.training.run import build_augmentation, features, preprocessing
+from likewise.training.towers import build_tower
 from likewise.training.trainer import Trainer
 from studies.page import measured_once
 

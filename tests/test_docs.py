@@ -77,7 +77,7 @@ def test_the_readme_has_the_methods_as_they_are():
         assert [cell.strip() for cell in row[1].split("|")] == words
 
 
-@pytest.mark.parametrize("name", ["accuracy", "training", "evaluation", "augmentation", "losses"])
+@pytest.mark.parametrize("name", ["accuracy", "training", "evaluation", "augmentation", "losses", "sequences"])
 def test_the_figures_in_the_readme_are_the_measured_ones(name):
     quoted = re.search(rf"<!-- {name} -->\n(.*?)<!-- /{name} -->", README, flags=re.DOTALL)[1].strip()
     assert quoted

@@ -1,4 +1,4 @@
-"""Small data sets that come with other packages: nothing is downloaded."""
+"""Small data sets that come with other packages, or are made up: nothing is downloaded."""
 
 import functools
 import importlib
@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from likewise.data.arrays import from_array
+from likewise.data.chirps import chirps
 from likewise.data.items import DataError, Items
 from likewise.data.labels import labelled
 
-NAMES = ("digits", "mnist5k")
+NAMES = ("digits", "mnist5k", "chirps")
 
 
 def needed(module: str, wanted: str, extra: str) -> ModuleType:
@@ -31,7 +32,9 @@ def _mnist5k(package: ModuleType) -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 def builtin(name: str, size: int | None) -> Items:
-    """`digits`: 1,797 of 8 × 8; `mnist5k`: 5,000 of 28 × 28."""
+    """`digits`: 1,797 of 8 × 8; `mnist5k`: 5,000 of 28 × 28; `chirps`: 600 sounds."""
+    if name == "chirps":
+        return chirps()
     if name == "digits":
         found = importlib.import_module("sklearn.datasets").load_digits()
         pixels, y = np.rint(found.images * (255 / 16)), found.target

@@ -118,9 +118,9 @@ class SequenceEncoder(nn.Module):
         return self.context(self.frames(sequences))  # type: ignore[no-any-return]
 
     def forward(self, sequences: Tensor) -> Tensor:
+        contexts = self.contexts(sequences)
         there = self.frames.there(sequences)
-        share = there / there.sum(dim=1, keepdim=True)
-        return (self.contexts(sequences) * share[:, :, None]).sum(dim=1)
+        return contexts.where(there[:, :, None], 0).sum(dim=1) / there.sum(dim=1, keepdim=True)
 
 
 def check_sequences(sequences: Tensor, channels: int) -> None:

@@ -24,7 +24,7 @@ class Signs:
     total: int
     loss: float
     loss_kind: str
-    similarity: str
+    similarity: str  # empty where rows of any length are meant
     temperature: float | None
     learnable: bool
     candidates: float | None  # None: the loss says nothing of chance, as under a policy
@@ -83,9 +83,10 @@ def diagnose(signs: Signs) -> dict[str, str]:
         level = chance(signs.candidates)
         if signs.loss > level - 0.02:
             random = at_random(signs.candidates, signs.dim, signs.temperature)
+            of_units = f" (random unit rows give {random:.3f})" if signs.similarity == "cosine" else ""
             found["chance"] = (
-                f"the loss, {signs.loss:.3f}, is at chance, log {signs.candidates:,.0f} = {level:.3f} "
-                f"(random unit rows give {random:.3f}): nothing is learned yet; "
+                f"the loss, {signs.loss:.3f}, is at chance, log {signs.candidates:,.0f} = {level:.3f}{of_units}: "
+                "nothing is learned yet; "
                 "try another optimizer.lr, a longer warm-up, or weaker augmentations"
             )
     if signs.alike > 0.95 and signs.step > 10:

@@ -27,14 +27,24 @@ class Metrics:
         self._file.write(line(row))
         self._file.flush()
         if self._board is not None:
-            for name, value in row.items():
-                if name != "step" and isinstance(value, int | float):
-                    self._board.add_scalar(name, value, row["step"])
+            for name, value in numbers(row).items():
+                self._board.add_scalar(name, value, row["step"])
 
     def close(self) -> None:
         self._file.close()
         if self._board is not None:
             self._board.close()
+
+
+def numbers(row: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers of a row by name, those of a list as `name/1`, `name/2`, …"""
+    found = {}
+    for name, value in row.items():
+        if name != "step" and isinstance(value, int | float):
+            found[name] = value
+        elif isinstance(value, list) and all(isinstance(part, float) for part in value):
+            found |= {f"{name}/{place}": part for place, part in enumerate(value, 1)}
+    return found
 
 
 def write_whole(path: Path, text: str) -> None:

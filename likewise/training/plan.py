@@ -71,6 +71,7 @@ def make_plan(source: Any, method: str | None, asked: Mapping[str, Any], *, prog
         nonlocal recipe
         if key not in asked and recipe.value(key) != value:
             recipe = recipe.with_values({key: value})
+            chosen[:] = [text for text in chosen if not text.startswith(f"{key} = ")]  # the last word counts
             chosen.append(f"{key} = {value}: {why}")
 
     if recipe.pairs.kind == "groups" and items.labels is None and items.groups is None:
@@ -93,6 +94,7 @@ def make_plan(source: Any, method: str | None, asked: Mapping[str, Any], *, prog
         if recipe.pairs.kind == "future" and frames <= recipe.pairs.horizon:
             few = f"a window of {recipe.pairs.window:,} samples has {counted(frames, 'frame', 'frames')}"
             choose("pairs.horizon", max(1, frames // 2), few)
+        check_window(recipe, items)
     elif items.kind == "vector":
         choose("encoder.name", "mlp", "the items are vectors")
         choose("pairs.preset", "vector", "the items are vectors")
@@ -162,8 +164,6 @@ def check(recipe: Recipe, items: Items, train: int) -> None:
     of_images = recipe.pairs.preset not in ("vector", "sequence")
     if recipe.pairs.preset not in presets.get(items.kind, ()) and not (items.kind == "image" and of_images):
         raise RecipeError(f"pairs.preset {recipe.pairs.preset} does not go with items that are {items.kind}s")
-    if isinstance(items, Sequences):
-        check_window(recipe, items)
 
 
 def check_window(recipe: Recipe, items: Sequences) -> None:
@@ -184,6 +184,8 @@ def check_window(recipe: Recipe, items: Sequences) -> None:
 
 def sequence_choices(recipe: Recipe, items: Sequences, train: NDArray[np.int64]) -> Iterator[tuple[str, Any, str]]:
     """What is chosen for sequences, in order: keys of the recipe, values and reasons."""
+    if items.channels == ("audio",) and not items.rate:
+        raise RecipeError(f"the audio in {items.name} has no rate: say it, as in --set data.rate=8000")
     if not is_audio(items):
         name, why = "sensors", f"{counted(items.array.shape[1], 'channel', 'channels')} of a series"
     elif items.rate < 12_000:

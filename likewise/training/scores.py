@@ -47,14 +47,16 @@ class LookUp:
         """How many negatives a query has on average, those left out that share an id with it."""
         negatives, ids = self.found.negatives, self.found.negative_ids
         if negatives.ndim == 3:
-            count = (~self._hidden()).sum(dim=1).to(self.query.dtype)
+            count = (~self._hidden() & self.there[:, None]).sum(dim=1).to(self.query.dtype)
         else:
             count = Mask(self.ids, ids).count(len(self.query), len(negatives), like=self.query)
         return float(count.double().sum() / self.there.sum().clamp(min=1))
 
     @torch.no_grad()
     def accuracy(self, similarity: str) -> float:
-        """The share of queries that are more similar to their positive than to any negative."""
+        """The share of queries that are more similar to their positive than to any negative; 1 where there is none."""
+        if not self.found.negatives.shape[-2]:  # a queue that is still empty
+            return float(self.there.any())
         prepared = prepare(similarity, self.query, 1.0, self.query.dtype)
         positive, negatives = prepared.key_rows(self.found.positive), prepared.key_rows(self.found.negatives)
         groups = len(negatives) if negatives.ndim == 3 else 1

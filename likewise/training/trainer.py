@@ -149,7 +149,8 @@ class Trainer:
         self._check_finite()
         recipe, look_ups = self.recipe, taken.look_ups
         value = float(ranks.mean(taken.loss))
-        candidates = 1.0 + sum(look_up.negatives_a_query() for look_up in look_ups) / len(look_ups)
+        negatives = [look_up.negatives_a_query() * float(look_up.weight) for look_up in look_ups]
+        candidates = 1.0 + sum(negatives) / len(negatives)
         if ranks.count() > 1:  # the loss is that of all ranks' queries, so are their candidates
             candidates = float(ranks.mean(taken.loss.new_tensor(candidates)))
         row: dict[str, Any] = {"step": done, "epoch": done / self.batches.per_epoch, "loss": value}
@@ -177,7 +178,7 @@ class Trainer:
             total=self.total,
             loss=value,
             loss_kind=recipe.loss.kind,
-            similarity="" if recipe.pairs.kind == "future" else recipe.loss.similarity,  # products are CPC's own
+            similarity="" if recipe.pairs.kind == "future" else recipe.loss.similarity,
             temperature=row.get("temperature"),
             learnable=recipe.loss.learnable,
             candidates=candidates if knows_chance else None,
