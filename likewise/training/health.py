@@ -38,6 +38,8 @@ class Signs:
 @torch.no_grad()
 def shape_of_batch(query: Tensor, positive: Tensor) -> tuple[float, float, float]:
     """Mean length of queries, their largest product with keys, and the mean cosine between different ones."""
+    if not len(query):  # sequences too short to have a future: nothing to complain of
+        return 1.0, 0.0, 0.0
     query, positive = query.float(), positive.float()
     rows = normalize(query[:LOOKED_AT:2], dim=1)  # every other row: a neighbour may be a view of the same item
     length = query.norm(dim=1).mean()

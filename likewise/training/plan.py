@@ -95,6 +95,8 @@ def make_plan(source: Any, method: str | None, asked: Mapping[str, Any], *, prog
             few = f"a window of {recipe.pairs.window:,} samples has {counted(frames, 'frame', 'frames')}"
             choose("pairs.horizon", max(1, frames // 2), few)
         check_window(recipe, items)
+        if recipe.encoder.head != "mlp_bn" and "encoder.bn_splits" not in asked:
+            recipe = recipe.with_values({"encoder.bn_splits": 1})  # there is no batch norm to split
     elif items.kind == "vector":
         choose("encoder.name", "mlp", "the items are vectors")
         choose("pairs.preset", "vector", "the items are vectors")
@@ -267,7 +269,8 @@ def lines(plan: Plan, steps: int, parameters: int, seconds: float | None, device
     if items.groups is not None:
         labels += f", {counted(len(np.unique(items.groups)), 'group', 'groups')}"
     held = f", {len(plan.test):,} held out" if len(plan.test) else ""
-    skipped = f"; {len(items.skipped):,} files could not be read, see skipped.txt" if items.skipped else ""
+    unusable = "sequences could not be used" if items.kind == "sequence" else "files could not be read"
+    skipped = f"; {len(items.skipped):,} {unusable}, see skipped.txt" if items.skipped else ""
     dictionary = {
         "batch": "the batch",
         "queue": f"a queue of {recipe.dictionary.size:,}",
