@@ -96,7 +96,8 @@ def test_a_folder_that_really_may_not_be_read(photos):
 
 def test_a_folder_of_text_files_and_an_empty_one(here):
     (here / "photos").mkdir()
-    expected = "no images in photos/: expected jpg, jpeg, png, webp, bmp, gif, tif, tiff; got "
+    kinds = "jpg, jpeg, png, webp, bmp, gif, tif, tiff, wav, flac, ogg, csv"
+    expected = f"no images, audio or series in photos/: expected {kinds}; got "
     assert refused("photos") == expected + "no files"
     for name in "abc":
         (here / "photos" / f"{name}.txt").write_text("no image")
@@ -125,7 +126,7 @@ def test_labels_that_are_needed_and_not_there(here):
 TOLD = {
     "--batch-size 5000": "training.batch_size must be at most the 1,617 items to train on, got 5,000",
     "--steps 0": "steps must be at least 1, got 0",
-    "--encoder mlp": "mlp takes vectors (n, features), got images; resnet_tiny and others take those",
+    "--encoder mlp": "mlp takes vectors, got images; resnet_tiny and others take those",
     "--batch-size 1": "training.batch_size must be 2 or more, got 1",
     "--batch-size 9 --devices 2": "training.batch_size must be 2 or more, and a multiple of 2 for as many ranks, got 9",
     "--method mocco": "unknown method 'mocco'; did you mean moco?",

@@ -15,7 +15,7 @@ from likewise.data.sequences import Sequences
 from likewise.data.spectra import mfcc
 from likewise.pairs import augment
 from likewise.pairs.crops import centre_square
-from likewise.training.plan import is_audio, spread
+from likewise.training.plan import is_audio
 from likewise.training.run import EMBED_BATCH, PIECE
 
 Ids = NDArray[np.int64]
@@ -32,11 +32,11 @@ class Frames:
     @staticmethod
     def of(items: Sequences, ids: Ids, hop: int, most: int) -> "Frames":
         """At most so many frames, evenly from first to last."""
-        counts = np.maximum(1, items.lengths[ids] // hop)
-        places = np.repeat(np.arange(len(ids)), counts)
-        starts = (np.arange(len(places)) - np.repeat(np.cumsum(counts) - counts, counts)) * hop
-        chosen = spread(np.arange(len(places)), most)
-        return Frames(places[chosen], starts[chosen])
+        ends = np.cumsum(np.maximum(1, items.lengths[ids] // hop))
+        total = int(ends[-1])
+        chosen = np.linspace(0, total - 1, min(most, total)).astype(np.int64)
+        places = np.searchsorted(ends, chosen, side="right")
+        return Frames(places, (chosen - np.concatenate([[0], ends])[places]) * hop)
 
 
 def name_of(items: Items, by: str) -> str:
@@ -74,7 +74,7 @@ def of_frames(items: Sequences, ids: Ids, frames: Frames, hop: int) -> Tensor:
     for place in np.unique(frames.places):
         sequence, starts = whole(items, ids[place]), frames.starts[frames.places == place]
         if is_audio(items):
-            cepstra = mfcc(sequence[:, 0], items.rate)
+            cepstra = _cepstra(sequence[:, 0], items.rate)
             found.append(cepstra[np.minimum(np.rint(starts / (0.010 * items.rate)).astype(int), len(cepstra) - 1)])
         else:
             reach = np.minimum(starts[:, None] + np.arange(hop), len(sequence) - 1)
@@ -83,15 +83,25 @@ def of_frames(items: Sequences, ids: Ids, frames: Frames, hop: int) -> Tensor:
 
 
 def whole(items: Sequences, item: int) -> NDArray[np.float32]:
-    """One sequence (t, c), its first piece if it is very long."""
-    length = int(min(PIECE, items.lengths[item]))
-    window: NDArray[np.float32] = items.windows(np.array([item]), np.array([0]), length)[0]
+    """One sequence (t, c)."""
+    window: NDArray[np.float32] = items.windows(np.array([item]), np.array([0]), int(items.lengths[item]))[0]
     return window
+
+
+def _cepstra(audio: NDArray[np.float32], rate: int) -> NDArray[np.float32]:
+    """(frames, 20), one every 10 ms; of a long recording piece by piece, or its spectra would fill the memory."""
+    hop = round(0.010 * rate)
+    piece = PIECE // hop * hop
+    found = []
+    for start in range(0, len(audio), piece):
+        # A little more than the piece, so that its last frames are whole, and no more frames than it has.
+        found.append(mfcc(audio[start : start + piece + 4 * hop], rate)[: piece // hop])
+    return np.concatenate(found)
 
 
 def _cepstra_statistics(sequence: NDArray[np.float32], rate: int) -> NDArray[np.float32]:
     """Mean and standard deviation over time of the cepstra and of their differences, (80,)."""
-    cepstra = mfcc(sequence[:, 0], rate)
+    cepstra = _cepstra(sequence[:, 0], rate)
     changes = np.diff(cepstra, axis=0, prepend=cepstra[:1])
     found: NDArray[np.float32] = np.concatenate(
         [part for rows in (cepstra, changes) for part in (rows.mean(axis=0), rows.std(axis=0))]

@@ -6,6 +6,9 @@ items = data.open("photos/")          # a folder, .npy, .npz, idx, CIFAR, Parque
 items.array                           # (n, c, h, w) uint8, or (n, f) float32
 items[np.array([3, 1, 4])]            # rows by id
 
+pairs = data.open("clipart/")         # a folder with captions.jsonl or captions.csv; .npz with captions; shards
+pairs.captions                        # one or more of each item: (("a dog", "a puppy"), ("a cat",), …)
+
 clips = data.open("recordings/")      # a folder of audio; .npz with audio and offsets; .csv and Parquet; (n, t, c)
 clips.array                           # (samples, c) int16 or float32, clip i from clips.offsets[i] on
 clips[np.array([3, 1, 4])]            # (3, t, c) float32, NaN behind the end of the shorter ones

@@ -1,7 +1,8 @@
 """Arrays: images of any layout and depth as (n, c, h, w) uint8, vectors as (n, f) float32; .npy and .npz.
 
-Floating (n, t, c) are series, and `audio` with `offsets` is clips: both become sequences. Images that are
-uint8 already and of the wanted size stay where they are, in a file as in memory.
+Floating (n, t, c) are series, and `audio` with `offsets` is clips: both become sequences. Images of five
+axes are views of items, (n, v, …), and become n · v rows, item by item. Images that are uint8 already and
+of the wanted size stay where they are, in a file as in memory.
 """
 
 import zipfile
@@ -16,23 +17,29 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from likewise.data.cache import Plan, cache_key, fetch
+from likewise.data.captions import from_columns
 from likewise.data.clips import from_clips
-from likewise.data.columns import GROUPS, of_arrays
+from likewise.data.columns import GROUPS, of_arrays, of_captions
 from likewise.data.folder import stamp
 from likewise.data.images import fit, over_white, sixteen_bits
-from likewise.data.items import ROWS, DataError, Items, digest, make
+from likewise.data.items import ROWS, Captions, DataError, Items, digest, make
 from likewise.data.labels import grouped, labelled
 from likewise.data.series import from_series, is_series
+from likewise.data.views import VIEWED, by_view
 from likewise.data.work import in_order
 
 CHANNELS = (1, 3, 4)
 
 
-def from_array(array: NDArray[Any], name: str, size: int | None = None, **columns: Any) -> Items:
-    """Items of an array in memory, with what else is known of its rows."""
+def from_array(
+    array: NDArray[Any], name: str, size: int | None = None, views: tuple[str, ...] = (), **columns: Any
+) -> Items:
+    """Items of an array in memory, with what else is known of each; `views` name its second axis of five."""
     if is_series(array):
         return from_series(array, name, **columns)
     rows = layout(array, name)
+    if columns.get("captions") is not None or array.ndim == VIEWED:
+        rows, columns = by_view(rows, name, array.shape, views, columns)
     ready = vectors(rows, name) if rows.ndim == 2 else images(rows, name, size)
     return make(ready, name, content=digest(ready), native=_native(rows), **columns)
 
@@ -47,14 +54,17 @@ def from_mapping(
 ) -> Items:
     """Items of named arrays: `x`, or `x_train` and `x_test`, or `audio` and `offsets`, and what is known of them.
 
-    That is `y`…, `is_test`, `group`…, `class_names`, and for sequences `rate` and `channels`; `columns` say
-    which array plays which of these roles where it is not the one of that name.
+    That is `y`…, `is_test`, `group`…, `class_names`, `captions`, for sequences `rate` and `channels`, and for
+    images in several views the names of these, `views`; `columns` say which array plays which of these roles
+    where it is not the one of that name.
     """
+    texts = of_captions(arrays, columns or {}, name)
     roles = of_arrays(arrays, columns or {}, name)
     given = {role: np.asarray(arrays[key]) for role, key in roles.items()}
     if "x_test" in given and "x_train" not in given:  # then x and y are the training part
         renames = {key: f"{key}_train" for key in ("x", "y", *GROUPS)}
         given = {renames.get(key, key): array for key, array in given.items()}
+        texts = {part or "_train": keys for part, keys in texts.items()}
     known: dict[str, Any] = {}
     parts: list[NDArray[Any]] = []
     if "x" not in given:
@@ -63,17 +73,21 @@ def from_mapping(
         known["test"] = _mask(given["is_test"])
     elif len(parts) == 2:
         known["test"] = np.arange(len(parts[0]) + len(parts[1])) >= len(parts[0])
-    names = [str(text) for text in given["class_names"].reshape(-1)] if "class_names" in given else []
+    names = _names(given, "class_names")
     if (y := _column(given, "y", parts)) is not None:
         known["labels"], known["classes"] = labelled(y, names)
     groups = (_column(given, key, parts) for key in GROUPS if key in given or f"{key}_train" in given)
     if (group := next(groups, None)) is not None:
         known["groups"] = grouped(group)
+    if (captions := _captions(arrays, texts, parts, name)) is not None:
+        known["captions"] = captions
     if "x" in given or parts:
         x = given["x"] if "x" in given else _joined(parts, name)
+        if x.ndim == VIEWED and not {*GROUPS} & {*(columns or {})}:
+            known.pop("groups", None)  # an array that is only called so does not part the views of an item
         if not is_series(x):
-            return from_array(x, name, size, **known)
-        channels = tuple(str(text) for text in given["channels"].reshape(-1)) if "channels" in given else ()
+            return from_array(x, name, size, _names(given, "views"), **known)
+        channels = _names(given, "channels")
         return from_series(x, name, rate=_rate(given, name), channels=channels, **known)
     if "audio" in given:
         offsets, found = given.get("offsets"), _rate(given, name)
@@ -95,6 +109,7 @@ def from_npz(
     try:
         with np.load(path, allow_pickle=False) as archive:
             wanted = set(of_arrays(archive.files, columns or {}, name).values())
+            wanted = wanted.union(*of_captions(archive.files, columns or {}, name).values())
             arrays = {key: archive[key] if key in wanted else np.empty(0) for key in archive.files}
     except DataError:
         raise
@@ -119,21 +134,28 @@ def from_npy(path: Path, name: str, size: int | None, cached: Path, progress: bo
     if rows.ndim == 2:
         ready = vectors(rows, name)
         return make(ready, name, content=digest(ready, f"{file.size} {file.time}"), native=_native(rows))
+    known: dict[str, Any] = {}
+    if array.ndim == VIEWED:
+        _, known = by_view(rows, name, array.shape, (), known)
     if is_ready(rows, size):
-        return make(rows, name, content=digest(rows, f"{file.size} {file.time}"), native=_native(rows))
+        return make(rows, name, content=digest(rows, f"{file.size} {file.time}"), native=_native(rows), **known)
 
     def plan() -> Plan:
         return Plan(_row(rows, size), len(rows), converting(rows, name, size))
 
     stored = fetch(cached, cache_key("npy", path, [file], size), plan, name, progress)
-    return make(stored.array, name, content=stored.content, native=_native(rows))
+    return make(stored.array, name, content=stored.content, native=_native(rows), **known)
 
 
 def layout(array: NDArray[Any], name: str) -> NDArray[Any]:
     """The array as (n, c, h, w) or (n, f), without a copy.
 
-    Where both the second and the last axis could be channels, the images are taken to be square.
+    Where both the second and the last axis could be channels, the images are taken to be square; of five
+    axes, the first two become one.
     """
+    given = array.shape
+    if array.ndim == VIEWED:
+        array = array.reshape(given[0] * given[1], *given[2:])
     shape = array.shape
     if array.dtype.kind not in "biuf":
         raise DataError(f"items must be numbers, got {array.dtype} in {name}")
@@ -144,10 +166,10 @@ def layout(array: NDArray[Any], name: str) -> NDArray[Any]:
     elif array.ndim not in (2, 4) or (array.ndim == 4 and shape[1] not in CHANNELS):
         raise DataError(
             f"items must be images (n, h, w), (n, h, w, c) or (n, c, h, w) with 1, 3 or 4 channels, "
-            f"or vectors (n, f), got {shape} in {name}"
+            f"views of them (n, v, …), or vectors (n, f), got {given} in {name}"
         )
-    if 0 in shape[1:]:
-        raise DataError(f"items must not be empty, got {shape} in {name}")
+    if 0 in given[1:]:
+        raise DataError(f"items must not be empty, got {given} in {name}")
     return array
 
 
@@ -261,6 +283,22 @@ def _rate(given: Mapping[str, NDArray[Any]], name: str) -> int:
     if value < 0 or not value.is_integer():
         raise DataError(f"rate must be a whole number of samples a second, got {rate.tolist()} in {name}")
     return int(value)
+
+
+def _names(given: Mapping[str, NDArray[Any]], key: str) -> tuple[str, ...]:
+    return tuple(str(text) for text in given[key].reshape(-1)) if key in given else ()
+
+
+def _captions(
+    arrays: Mapping[str, Any], texts: Mapping[str, tuple[str, ...]], parts: list[NDArray[Any]], name: str
+) -> Captions | None:
+    """Those of all items, or of the train and test parts; a part without any has none."""
+    if "" in texts:
+        return from_columns({key: arrays[key] for key in texts[""]}, name)
+    found: Captions = ()
+    for part, x in zip(("_train", "_test"), parts, strict=False) if texts else ():
+        found += from_columns({key: arrays[key] for key in texts.get(part, ())}, name, len(x))
+    return found or None
 
 
 def _mask(values: NDArray[Any]) -> NDArray[np.bool_]:

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from likewise.data.arrays import from_array
-from likewise.data.chirps import chirps
 from likewise.data.items import DataError, Items
 from likewise.data.labels import labelled
+from likewise.data.sounds import sounds
 
-NAMES = ("digits", "mnist5k", "chirps")
+NAMES = ("digits", "mnist5k", "sounds")
 
 
 def needed(module: str, wanted: str, extra: str) -> ModuleType:
@@ -32,9 +32,9 @@ def _mnist5k(package: ModuleType) -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 def builtin(name: str, size: int | None) -> Items:
-    """`digits`: 1,797 of 8 × 8; `mnist5k`: 5,000 of 28 × 28; `chirps`: 600 sounds."""
-    if name == "chirps":
-        return chirps()
+    """`digits`: 1,797 of 8 × 8; `mnist5k`: 5,000 of 28 × 28; `sounds`: 600 clips."""
+    if name == "sounds":
+        return sounds()
     if name == "digits":
         found = importlib.import_module("sklearn.datasets").load_digits()
         pixels, y = np.rint(found.images * (255 / 16)), found.target

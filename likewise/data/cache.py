@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from likewise.data.folder import File
 from likewise.data.images import DECODER, quiet
-from likewise.data.items import DataError, Skipped, start_digest
+from likewise.data.items import Captions, DataError, Skipped, start_digest
 from likewise.data.work import counted, in_order
 
 HEADER = 128  # bytes before the first row
@@ -47,6 +47,7 @@ class Plan:
     labels: NDArray[np.int64] | None = None
     classes: tuple[str, ...] = ()
     test: NDArray[np.bool_] | None = None
+    captions: Captions | None = None
     skipped: tuple[Skipped, ...] = ()
 
 
@@ -61,6 +62,7 @@ class Stored:
     labels: NDArray[np.int64] | None
     classes: tuple[str, ...]
     test: NDArray[np.bool_] | None
+    captions: Captions | None
     skipped: tuple[Skipped, ...]
 
 
@@ -116,6 +118,7 @@ def _read(place: Path, key: str) -> Stored | None:
         if rows.stat().st_size != record["bytes"]:
             return None
         array = np.load(rows, mmap_mode="r", allow_pickle=False)
+        captions = record.get("captions")  # not in entries from before there were any
         return Stored(
             array=array,
             content=record["content"],
@@ -124,6 +127,7 @@ def _read(place: Path, key: str) -> Stored | None:
             labels=None if record["labels"] is None else np.array(record["labels"], dtype=np.int64),
             classes=tuple(record["classes"]),
             test=None if record["test"] is None else np.array(record["test"], dtype=np.bool_),
+            captions=None if captions is None else tuple(map(tuple, captions)),
             skipped=tuple(Skipped(*pair) for pair in record["skipped"]),
         )
     except (OSError, ValueError, KeyError, TypeError):
@@ -158,6 +162,7 @@ def _write(place: Path, key: str, plan: Plan, name: str, progress: bool) -> None
             "labels": None if plan.labels is None else plan.labels[kept].tolist(),
             "classes": plan.classes,
             "test": None if plan.test is None else plan.test[kept].tolist(),
+            "captions": None if plan.captions is None else [plan.captions[row] for row in kept],
             "skipped": [(skip.path, skip.reason) for skip in skipped],
         }
         writer.finish(record)

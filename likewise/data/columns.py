@@ -8,7 +8,8 @@ from likewise.data.items import DataError
 GROUPS = ("group", "speaker", "subject")
 PARTS = ("", "_train", "_test")
 SPLIT = ("x", "y", *GROUPS)  # those that may come as a train and a test part
-WHOLE = ("audio", "offsets", "rate", "channels", "is_test", "class_names")
+CAPTIONS = "captions"  # the one role that several arrays may play together
+WHOLE = ("audio", "offsets", "rate", "channels", "is_test", "class_names", "views")
 ARRAYS = (*WHOLE, *(key + part for key in SPLIT for part in PARTS))
 
 
@@ -36,7 +37,8 @@ def of_arrays(keys: Iterable[str], columns: Mapping[str, str], source: str) -> d
     """
     keys = list(keys)
     stems = {key.removesuffix("_train") for key in keys}  # y for y_train and y_test
-    checked(columns, ARRAYS, {*keys, *stems}, source)
+    columns = {role: name for role, name in columns.items() if role != CAPTIONS}
+    checked(columns, (*ARRAYS, CAPTIONS), {*keys, *stems}, source)
     found = {key: key for key in keys if key in ARRAYS}
     replaced = {*columns, "x"} if "audio" in columns else {*columns}
     for role in (role + part for role in replaced for part in PARTS):
@@ -49,3 +51,13 @@ def of_arrays(keys: Iterable[str], columns: Mapping[str, str], source: str) -> d
         if f"{labels}_names" in keys:
             found["class_names"] = f"{labels}_names"
     return found
+
+
+def of_captions(keys: Iterable[str], columns: Mapping[str, str], source: str) -> dict[str, tuple[str, ...]]:
+    """Which keys hold captions, one or several as `title+keywords`, by part: all items', or train's and test's."""
+    keys = list(keys)
+    names = [name.strip() for name in columns.get(CAPTIONS, CAPTIONS).split("+")]
+    for name in names if CAPTIONS in columns else ():
+        checked({CAPTIONS: name}, (CAPTIONS,), {*keys, *(key.removesuffix("_train") for key in keys)}, source)
+    found = {part: tuple(name + part for name in names if name + part in keys) for part in PARTS}
+    return {part: held for part, held in found.items() if held}

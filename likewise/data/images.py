@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from likewise.data.items import DataError, Skipped
+from likewise.data.items import NO_CAPTION, Captions, DataError, Skipped
 
 DECODER = 1  # raise it when the same file would give other pixels: old caches are then left alone
 LARGEST_DEFAULT = 64  # the stored side where none is asked for
@@ -44,6 +44,7 @@ class Listing:
     classes: tuple[str, ...] = ()
     test: NDArray[np.bool_] | None = None
     peek: Sequence[int] | None = None  # rows that are cheap to look at; None: any
+    captions: Captions | None = None  # empty for an image that has none, and is then left out
     skipped: tuple[Skipped, ...] = ()
 
 
@@ -64,13 +65,17 @@ def median_side(listing: Listing) -> int:
 def decoding(listing: Listing, size: int) -> Iterator[Callable[[], list[NDArray[np.uint8] | str]]]:
     """Tasks that decode all images in order, each one a chunk: pixels, or the reason why there are none."""
     chunk: list[Opener] = []
-    for opener in listing.openers(range(len(listing.paths))):
-        chunk.append(opener)
+    for row, opener in enumerate(listing.openers(range(len(listing.paths)))):
+        chunk.append(opener if listing.captions is None or listing.captions[row] else _uncaptioned)
         if len(chunk) == CHUNK:
             yield _decoding(chunk, size)
             chunk = []
     if chunk:
         yield _decoding(chunk, size)
+
+
+def _uncaptioned() -> BinaryIO:
+    raise DataError(NO_CAPTION)
 
 
 def _decoding(openers: list[Opener], size: int) -> Callable[[], list[NDArray[np.uint8] | str]]:

@@ -1,8 +1,9 @@
 """What every source becomes: rows of one array, and what is known of each row."""
 
 import hashlib
+import json
 from collections.abc import Mapping, Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -11,6 +12,9 @@ from numpy.typing import NDArray
 LARGEST_DIGEST = 1 << 30  # bytes of a file that are read to tell whether it has changed
 ROWS = 256  # rows looked at together
 HASHED = 1 << 20  # bytes hashed together: a row may be one sample of a recording
+NO_CAPTION = "no caption"  # why an item is left out where others have captions
+
+Captions = tuple[tuple[str, ...], ...]  # of each item
 
 
 class DataError(ValueError):
@@ -40,6 +44,7 @@ class Items:
     paths: tuple[str, ...] | None  # of each item, relative to the source
     skipped: tuple[Skipped, ...]
     native: int  # median shorter side of the images as found, f, or the sequences' median length
+    captions: Captions | None = field(default=None, kw_only=True)  # one or more of each item; None: not captioned
 
     def __len__(self) -> int:
         return len(self.array)
@@ -69,21 +74,23 @@ def start_digest(row: tuple[int, ...]) -> "hashlib._Hash":
     return hashlib.sha256(repr(tuple(map(int, row))).encode())
 
 
-def fingerprint(content: str, *columns: NDArray[Any] | None) -> str:
-    """One digest of the rows' content and of what is known of them: labels, groups, test."""
+def fingerprint(content: str, *columns: NDArray[Any] | None, captions: Captions | None = None) -> str:
+    """One digest of the rows' content and of what is known of them: labels, groups, test, captions."""
     found = hashlib.sha256(content.encode())
     for column in columns:
         found.update(b"-" if column is None else b"+" + column.tobytes())
+    for texts in captions or ():
+        found.update(json.dumps(texts).encode())  # ["a", "b"] is not ["a, b"]
     return found.hexdigest()
 
 
-def check_columns(count: int, name: str, columns: Mapping[str, Sized | None]) -> None:
+def check_columns(count: int, name: str, columns: Mapping[str, Sized | None], least: int = 2) -> None:
     """Each column has one entry an item, and there are items."""
     for key, column in columns.items():
         if column is not None and len(column) != count:
             raise DataError(f"{key} must have one entry an item, {count} in {name}, got {len(column)}")
-    if count < 2:
-        raise DataError(f"expected at least 2 items in {name}, got {count}")
+    if count < least:
+        raise DataError(f"expected at least {least} item{'s' * (least > 1)} in {name}, got {count}")
 
 
 def make(
@@ -96,16 +103,18 @@ def make(
     groups: NDArray[np.int64] | None = None,
     test: NDArray[np.bool_] | None = None,
     paths: tuple[str, ...] | None = None,
+    captions: Captions | None = None,
     skipped: tuple[Skipped, ...] = (),
     native: int,
 ) -> Items:
     """Items whose columns have been seen to fit the array."""
-    check_columns(len(array), name, {"labels": labels, "groups": groups, "is_test": test, "paths": paths})
+    columns = {"labels": labels, "groups": groups, "is_test": test, "paths": paths, "captions": captions}
+    check_columns(len(array), name, columns)
     return Items(
         array=array,
         kind="image" if array.ndim == 4 else "vector",
         name=name,
-        fingerprint=fingerprint(content, labels, groups, test),
+        fingerprint=fingerprint(content, labels, groups, test, captions=captions),
         labels=labels,
         classes=classes,
         groups=groups,
@@ -113,4 +122,5 @@ def make(
         paths=paths,
         skipped=skipped,
         native=native,
+        captions=captions,
     )

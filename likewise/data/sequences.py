@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from likewise.data.items import DataError, Items, Skipped, check_columns, digest, fingerprint
+from likewise.data.items import NO_CAPTION, Captions, DataError, Items, Skipped, check_columns, digest, fingerprint
 
 SIXTEEN_BITS = 32768.0
 
@@ -64,17 +64,18 @@ def make_sequences(
     groups: NDArray[np.int64] | None = None,
     test: NDArray[np.bool_] | None = None,
     paths: tuple[str, ...] | None = None,
+    captions: Captions | None = None,
     skipped: tuple[Skipped, ...] = (),
 ) -> Sequences:
     """Sequences whose columns have been seen to fit; `content` is the digest of the array where it is known."""
-    columns = {"labels": labels, "groups": groups, "is_test": test, "paths": paths}
-    check_columns(len(offsets) - 1, name, columns)
+    columns = {"labels": labels, "groups": groups, "is_test": test, "paths": paths, "captions": captions}
+    check_columns(len(offsets) - 1, name, columns, least=1)  # one long recording has many windows
     content = hashlib.sha256((content or digest(array)).encode() + offsets.tobytes()).hexdigest()
     return Sequences(
         array=array,
         kind="sequence",
         name=name,
-        fingerprint=fingerprint(content, labels, groups, test),
+        fingerprint=fingerprint(content, labels, groups, test, captions=captions),
         labels=labels,
         classes=classes,
         groups=groups,
@@ -85,6 +86,7 @@ def make_sequences(
         offsets=offsets,
         rate=rate,
         channels=channels,
+        captions=captions,
     )
 
 
@@ -101,8 +103,11 @@ def make_usable(
     **columns: Any,
 ) -> Sequences:
     """Sequences without those that have a reason, which go by what they are called; all columns alike."""
-    known = {key: columns.get(key) for key in ("labels", "groups", "test", "paths")}
+    known = {key: columns.get(key) for key in ("labels", "groups", "test", "paths", "captions")}
     check_columns(len(reasons), name, {"is_test" if key == "test" else key: known[key] for key in known})
+    if known["captions"] is not None:
+        rows = zip(reasons, known["captions"], strict=True)
+        reasons = [reason or ("" if texts else NO_CAPTION) for reason, texts in rows]
     usable = np.array([not reason for reason in reasons], dtype=np.bool_)
     skipped += tuple(Skipped(called(row), reasons[row]) for row in np.flatnonzero(~usable).tolist())
     if not usable.any():

@@ -5,7 +5,7 @@ import json
 import re
 import tarfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -14,9 +14,10 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from likewise.data.builtin import needed
+from likewise.data.captions import TEXTS, captions_in, clean
 from likewise.data.folder import File
 from likewise.data.images import EXTENSIONS, PEEKED, Listing, Opener, extension, from_memory
-from likewise.data.items import DataError, Skipped
+from likewise.data.items import Captions, DataError, Skipped
 from likewise.data.labels import SPLITS, labelled, listed, split_test
 
 IMAGE_COLUMNS = ("image", "img", "jpg", "jpeg", "png", "webp", "picture", "photo")
@@ -28,6 +29,10 @@ def _split(path: str) -> str:
     """`train/0.tar`, `data/test-00000-of-00002.parquet`: the word before the numbers, where it is a split."""
     words = [re.split(r"[-_.\d]", part, maxsplit=1)[0] for part in path.lower().split("/")]
     return next((word for word in words if word in SPLITS), "")
+
+
+def _captions(found: Sequence[tuple[str, ...]]) -> Captions | None:
+    return tuple(found) if any(found) else None
 
 
 # Parquet
@@ -50,7 +55,15 @@ def parquet_listing(root: Path, files: Sequence[File]) -> Listing:
 
     groups = [start + first for table, start in zip(tables, starts, strict=False) for first in table.firsts]
     paths = tuple(f"{table.path}#{row}" for table in tables for row in range(table.rows))
-    return Listing(paths, openers, labels, classes, split_test(splits), peek=_heads(groups, len(paths)))
+    return Listing(
+        paths,
+        openers,
+        labels,
+        classes,
+        split_test(splits),
+        peek=_heads(groups, len(paths)),
+        captions=_captions([texts for table in tables for texts in table.captions]),
+    )
 
 
 def _heads(groups: list[int], count: int) -> list[int]:
@@ -70,6 +83,7 @@ class _Table:
     firsts: list[int]  # the first row of each row group
     labels: list[int | str | None]
     names: list[str]  # of the labels, where Hugging Face has written them
+    captions: list[tuple[str, ...]]  # empty for a row that has none
 
     @classmethod
     def of(cls, parquet: ModuleType, root: Path, path: str) -> "_Table":
@@ -78,15 +92,17 @@ class _Table:
             with parquet.ParquetFile(location) as table:
                 schema, metadata = table.schema_arrow, table.metadata
                 column = _image_column(schema, path)
-                label = _label_column(schema)
+                label, caption = _label_column(schema), _caption_column(schema)
                 labels = table.read(columns=[label])[label].to_pylist() if label else [None] * metadata.num_rows
+                texts = table.read(columns=[caption])[caption].to_pylist() if caption else [()] * metadata.num_rows
                 sizes = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
         except DataError:
             raise
         except (OSError, ValueError) as error:  # Arrow's own are these two
             raise DataError(f"cannot read {path}: {' '.join(str(error).split())[:200]}") from None
         firsts = [first for first, size in zip(np.cumsum([0, *sizes]).tolist(), sizes, strict=False) if size]
-        return cls(parquet, location, path, column, sum(sizes), firsts, labels, _hugging_names(schema, label))
+        names, captions = _hugging_names(schema, label), [clean(cell) for cell in texts]
+        return cls(parquet, location, path, column, sum(sizes), firsts, labels, names, captions)
 
     def openers(self, rows: Any) -> Iterator[Opener]:
         """Row groups without a wanted row are not read, nor is what follows the last one."""
@@ -138,6 +154,15 @@ def _label_column(schema: Any) -> str | None:
     return None
 
 
+def _caption_column(schema: Any) -> str | None:
+    def holds_text(kind: Any) -> bool:
+        held = getattr(kind, "value_type", kind)  # of a list, or of a dictionary
+        return str(held).startswith(("string", "large_string"))
+
+    columns = {column.name.lower(): str(column.name) for column in schema if holds_text(column.type)}
+    return next((columns[name] for name in TEXTS if name in columns), None)
+
+
 def _hugging_names(schema: Any, label: str | None) -> list[str]:
     try:
         features = json.loads(schema.metadata[b"huggingface"])["info"]["features"]
@@ -151,13 +176,32 @@ def _hugging_names(schema: Any, label: str | None) -> list[str]:
 
 @dataclass
 class _Sample:
-    """The members of one key: where its image lies in the shard, and its label."""
+    """The members of one key: where its image lies in the shard, its label and its caption."""
 
     path: str = ""
     offset: int = 0
     size: int = 0
     exact: bool = False  # key.jpg rather than key.mask.jpg
-    label: int | str | None = field(default=None)
+    label: int | str | None = None
+    caption: tuple[str, ...] = ()  # by key.txt
+    described: tuple[str, ...] = ()  # by key.json, which often repeats the caption
+
+    def learn(self, kind: str, content: bytes, member: str) -> None:
+        """What a member beside the image says of it."""
+        if kind == "txt":
+            self.caption = clean(content)
+            return
+        try:
+            found = int(content) if kind == "cls" else json.loads(content)
+        except ValueError:
+            expected = "a whole number" if kind == "cls" else "JSON"
+            raise DataError(f"{member} must hold {expected}, got {content[:20]!r}") from None
+        if kind == "cls":
+            self.label = found
+        elif isinstance(found, dict):
+            self.described = captions_in(found)
+            if self.label is None and isinstance(found.get("label"), int | str):
+                self.label = found["label"]
 
 
 def tar_listing(root: Path, files: Sequence[File]) -> Listing:
@@ -179,7 +223,9 @@ def tar_listing(root: Path, files: Sequence[File]) -> Listing:
     def openers(rows: Sequence[int]) -> Iterator[Opener]:
         return (partial(_member, found[row][1], found[row][2]) for row in rows)
 
-    return Listing(tuple(path for path, _, _ in found), openers, labels, classes, test, skipped=tuple(skipped))
+    paths = tuple(path for path, _, _ in found)
+    captions = _captions([sample.caption or sample.described for _, _, sample in found])
+    return Listing(paths, openers, labels, classes, test, captions=captions, skipped=tuple(skipped))
 
 
 def _scan(path: Path, samples: dict[str, _Sample]) -> None:
@@ -195,20 +241,8 @@ def _scan(path: Path, samples: dict[str, _Sample]) -> None:
             if extension(kind) in EXTENSIONS and (not sample.path or (kind in EXTENSIONS and not sample.exact)):
                 sample.path, sample.exact = member.name, kind in EXTENSIONS
                 sample.offset, sample.size = member.offset_data, member.size
-            elif kind in ("cls", "json") and (content := shard.extractfile(member)) is not None:
-                sample.label = _label(kind, content.read(), sample.label, member.name)
-
-
-def _label(kind: str, content: bytes, known: int | str | None, member: str) -> int | str | None:
-    try:
-        if kind == "cls":
-            return int(content)
-        found = json.loads(content)
-    except ValueError:
-        expected = "a whole number" if kind == "cls" else "JSON"
-        raise DataError(f"{member} must hold {expected}, got {content[:20]!r}") from None
-    label = found.get("label") if isinstance(found, dict) else None
-    return label if known is None and isinstance(label, int | str) else known
+            elif kind in ("cls", "json", "txt") and (content := shard.extractfile(member)) is not None:
+                sample.learn(kind, content.read(), member.name)
 
 
 def _member(shard: Path, sample: _Sample) -> BinaryIO:

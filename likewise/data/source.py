@@ -13,17 +13,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from likewise.data import arrays, audio, classic, folder, shards, tables
+from likewise.data import arrays, audio, captions, classic, folder, shards, tables
 from likewise.data.builtin import NAMES, builtin
 from likewise.data.cache import Plan, cache_folder, cache_key, fetch, noted
 from likewise.data.clips import CHANNEL, from_clips
 from likewise.data.folder import File
 from likewise.data.images import EXTENSIONS, LARGEST_DEFAULT, Listing, decoding, extension, median_side
-from likewise.data.items import DataError, Items, digest, fingerprint, make
+from likewise.data.items import DataError, Items, Skipped, digest, fingerprint, make
 from likewise.data.sequences import Sequences
 
 Source = str | os.PathLike[str] | NDArray[Any] | Mapping[str, Any] | Items
 KINDS = "a folder of images or audio, .npy, .npz, .csv, .parquet, .tar or an idx images file"
+KEPT = ("labels", "classes", "groups", "test", "paths", "captions", "skipped")  # of items at another rate
 
 
 @dataclass(frozen=True)
@@ -54,10 +55,11 @@ def open(  # noqa: A001
 ) -> Items:
     """Open a source of images, vectors or sequences as rows of one array.
 
-    The source is a folder of images or of audio (in class folders or not), a `.npy` or `.npz` file, a
-    `.csv` or Parquet file of time series or a folder of them, MNIST's idx files, CIFAR's folder, a Parquet
-    file of images or WebDataset tar file or a folder of them, a built-in name (`digits`, `mnist5k`; a path
-    of that name comes first), an array, a dictionary of arrays named as in an `.npz`, or `Items`.
+    The source is a folder of images or of audio (in class folders or not), a folder of images whose
+    captions are in `captions.jsonl` or `captions.csv`, a `.npy` or `.npz` file, a `.csv` or Parquet file of
+    time series or a folder of them, MNIST's idx files, CIFAR's folder, a Parquet file of images or WebDataset
+    tar file or a folder of them, a built-in name (`digits`, `mnist5k`, `sounds`; a path of that name comes
+    first), an array, a dictionary of arrays named as in an `.npz`, or `Items`.
 
     Encoded images become RGB squares of side `size`: the shorter side is scaled to it and the middle
     kept. Without a size it is the median shorter side of some of them, at most 64. Arrays of images keep
@@ -71,8 +73,16 @@ def open(  # noqa: A001
     cache folder.
 
     `columns` say which array of an `.npz`, or which column of a table, is what: {"y": "digit", "group":
-    "speaker"}. Series in tables have the roles sequence, time, y, group and is_test; all other numbers
-    are their channels.
+    "speaker"}. Captions may be several arrays: {"captions": "title+keywords"}. Series in tables have the
+    roles sequence, time, y, group and is_test; all other numbers are their channels.
+
+    Captions are `captions` (n,) or (n, several) of an `.npz`, a line each of `captions.jsonl` ({"image":
+    "a.jpg", "caption": "a dog"}; several as a list) or of `captions.csv` (image,caption), `key.txt` beside
+    `key.jpg` in tar files or `caption` in its `key.json`, and a column `caption` or `text` beside the images
+    in Parquet. Where some items have captions, those without are left out.
+
+    Arrays of images (n, v, h, w, c) or (n, v, c, h, w) are v views of each item: n · v rows, item by item,
+    whose group is their item unless `columns` name another; `views` (v,) of an `.npz` are their names.
 
     What cannot be read or used is left out and listed in `skipped`; where that is all, it is a `DataError`.
     """
@@ -99,7 +109,7 @@ def open(  # noqa: A001
     if not os.path.lexists(path):
         if wish.name in NAMES:
             wish.without_columns()
-            return builtin(wish.name, wish.size)
+            return _changed(builtin(wish.name, wish.size), wish)
         nearest = difflib.get_close_matches(wish.name, NAMES, n=1)
         hint = f"; the nearest built-in is {nearest[0]}" if nearest else ""
         raise FileNotFoundError(f"data not found: {wish.name}{hint}")
@@ -136,12 +146,12 @@ def _changed(items: Items, wish: _Wish) -> Items:
     if isinstance(items, Sequences):
         if items.channels != CHANNEL or wish.rate in (None, items.rate):
             return items
-        known = {key: getattr(items, key) for key in ("labels", "classes", "groups", "test", "paths", "skipped")}
+        known = {key: getattr(items, key) for key in KEPT}
         return from_clips(items.array, items.offsets, items.name, rate=items.rate, wanted=wish.rate, **known)
     if items.kind == "vector" or arrays.is_ready(items.array, wish.size):
         return items
     array = arrays.images(items.array, items.name, wish.size)
-    found = fingerprint(digest(array), items.labels, items.groups, items.test)
+    found = fingerprint(digest(array), items.labels, items.groups, items.test, captions=items.captions)
     return dataclasses.replace(items, array=array, fingerprint=found)
 
 
@@ -170,6 +180,8 @@ def _folder(root: Path, wish: _Wish) -> Items:
     shown = wish.name.rstrip("/") + "/"
     files, skipped = folder.walk(root, shown)
     top = [file.path for file in files if "/" not in file.path]
+    if (named := captions.file_of(files, shown)) is not None:
+        return _captioned(root, named, files, skipped, wish)
     if any(map(classic.is_idx, top)):
         wish.without_columns()
         return classic.from_idx_folder(root, wish.name, wish.size)
@@ -200,6 +212,15 @@ def _folder(root: Path, wish: _Wish) -> Items:
     return _pictures("folder", root, images, scan, wish)
 
 
+def _captioned(root: Path, named: File, files: Sequence[File], skipped: tuple[Skipped, ...], wish: _Wish) -> Items:
+    """The images of a folder that its captions file names."""
+
+    def scan() -> Listing:
+        return captions.listing(root, named, files, skipped, wish.name.rstrip("/") + "/")
+
+    return _pictures("captions", root, [named, *folder.images_of(files)], scan, wish)
+
+
 def _others(files: Sequence[File]) -> str:
     if not files:
         return "no files"
@@ -218,7 +239,7 @@ def _shards(kind: str, root: Path, files: Sequence[File], wish: _Wish) -> Items:
             raise DataError(f"no images in {wish.name}{why}")
         return listing
 
-    return _pictures(kind, root, files, scan, wish)
+    return _pictures(f"{kind} with captions", root, files, scan, wish)
 
 
 def _pictures(kind: str, root: Path, files: Sequence[File], scan: Callable[[], Listing], wish: _Wish) -> Items:
@@ -238,6 +259,7 @@ def _pictures(kind: str, root: Path, files: Sequence[File], scan: Callable[[], L
             labels=found.labels,
             classes=found.classes,
             test=found.test,
+            captions=found.captions,
             skipped=found.skipped,
         )
 
@@ -250,6 +272,7 @@ def _pictures(kind: str, root: Path, files: Sequence[File], scan: Callable[[], L
         classes=stored.classes,
         test=stored.test,
         paths=stored.paths,
+        captions=stored.captions,
         skipped=stored.skipped,
         native=native,
     )

@@ -40,12 +40,12 @@ def build(
     statistics of its own.
 
     `module:callable` is imported, the current directory included, and called; it is given
-    `channels`, `size`, `features` and `samples` where its signature has them. A module without `dim` is
+    `channels`, `size`, `features`, `samples` and `context` where its signature has them. A module without `dim` is
     shown one batch of zeros to find it.
     """
     check_splits(bn_splits)
     if ":" in name:
-        data = {"channels": channels, "size": size, "features": features, "samples": samples}
+        data = {"channels": channels, "size": size, "features": features, "samples": samples, "context": context}
         encoder = _from_elsewhere(name, data)
     else:
         check_known("encoder", name, ENCODERS, besides=" or module:callable")
@@ -80,7 +80,7 @@ def _ours(name: str, channels: int, size: int, features: int | None, stem: str, 
     return RESNETS[name](channels=channels, stem=stem)
 
 
-def _from_elsewhere(name: str, data: dict[str, int | None]) -> nn.Module:
+def _from_elsewhere(name: str, data: dict[str, Any]) -> nn.Module:
     make = _imported(name)
     try:
         taken = inspect.signature(make).parameters
@@ -121,7 +121,7 @@ def _imported(name: str) -> Callable[..., Any]:
     return make  # type: ignore[no-any-return]
 
 
-def _find_dim(name: str, encoder: nn.Module, data: dict[str, int | None]) -> int:
+def _find_dim(name: str, encoder: nn.Module, data: dict[str, Any]) -> int:
     """The length of the encoder's features, from one batch of zeros; leaves its modes as they were."""
     item: tuple[Any, ...] = (data["channels"], data["size"], data["size"])
     if data["features"] is not None:

@@ -14,8 +14,9 @@ FRAMES = 2**32  # a frame's id is its item's, times this, plus its place in the 
 class Future:
     """Contexts and the frames 1 to `horizon` later, each looked up among `candidates` frames besides.
 
-    These are drawn anew for each step ahead, from all frames (`both`), from other sequences (`others`), or from
-    the query's own (`same`). The sequence is then a second id, which keeps its other frames out (`others`).
+    These are drawn anew for each step ahead: from all frames of the dictionary (`both`, `others`), or from those of the
+    query's own sequence (`same`). For `others` the sequence is a second id, by which frames of the query's own drop
+    out; so a batch of few sequences leaves it fewer candidates.
     """
 
     def __init__(self, horizon: int = 12, candidates: int = 128, negatives: str = "both") -> None:

@@ -156,10 +156,9 @@ def horizon(trainer: Trainer, rows: Sequence[dict[str, Any]]) -> list[dict[str, 
         for name, values in (("held-out items", held_out), ("the last step", last))
         if values
     ]
-    candidates = trainer.recipe.pairs.candidates
-    note = (
-        f"How often a context finds its future among {candidates:,} other frames: by chance {1 / (1 + candidates):.3f}."
-    )
+    candidates = rows[-1].get("candidates", 1 + trainer.recipe.pairs.candidates) - 1
+    guess = 1 / (1 + candidates)
+    note = f"How often a context finds its future among {candidates:,.0f} other frames: by chance {guess:.3f}."
     return [{"title": "Accuracy over the horizon", "note": note, "x": "frames ahead", "series": series}]
 
 

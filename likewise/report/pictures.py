@@ -2,6 +2,7 @@
 
 import base64
 import io
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from likewise.training.plan import is_audio
 SIDE = 48  # pixels of a tile, at most
 COLUMNS = 32
 LONGEST_DRAWN = 2**18  # samples of a sequence that its picture shows
+POINTS = 8 * SIDE  # of a line, at least
 LOUDNESS_SHOWN = 9.0  # from silence to the loudest, in nats of energy
 LINES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # told apart also by the colour-blind
 # Dark blue over purple to pale yellow: lightness grows all the way, so that it reads in grey too.
@@ -30,20 +32,23 @@ Tiles = NDArray[np.uint8]  # (n, side, side, 3)
 def of_items(items: Items, ids: NDArray[np.int64]) -> Tiles:
     """A tile for each item: the image made small, a vector's features as a square of greys, or a sequence drawn."""
     if isinstance(items, Sequences):
-        longest = min(LONGEST_DRAWN, int(items.lengths[ids].max()))
-        return of_sequences(items.windows(ids, np.zeros(len(ids), dtype=np.int64), longest), items)
+        lengths = np.minimum(LONGEST_DRAWN, items.lengths[ids])
+        beginning = np.zeros(1, dtype=np.int64)
+        return of_sequences((items.windows(ids[i : i + 1], beginning, t)[0] for i, t in enumerate(lengths)), items)
     if items.kind == "vector":
         return _squares(items[ids])
     return _shrunk(items[ids])
 
 
-def of_sequences(sequences: NDArray[np.float32], items: Sequences) -> Tiles:
-    """(n, t, c), NaN behind the end, to tiles: audio as spectrograms, other series as a line a channel."""
-    whole = [sequence[~np.isnan(sequence).any(axis=1)] for sequence in sequences]
+def of_sequences(sequences: Iterable[NDArray[np.float32]], items: Sequences) -> Tiles:
+    """Each (t, c), NaN behind its end, to a tile: audio as a spectrogram, other series as a line a channel."""
+    whole = (sequence[~np.isnan(sequence).any(axis=1)] for sequence in sequences)
     if is_audio(items):
         return np.stack([_spectrogram(sequence[:, 0], items.rate) for sequence in whole])
-    low, high = np.nanquantile(sequences, 0.005, axis=(0, 1)), np.nanquantile(sequences, 0.995, axis=(0, 1))
-    return np.stack([_traces((sequence - low) / np.maximum(high - low, 1e-12)) for sequence in whole])
+    thin = [sequence[:: max(1, len(sequence) // POINTS)] for sequence in whole]  # more points than a tile can show
+    values = np.concatenate(thin)
+    low, high = np.quantile(values, 0.005, axis=0), np.quantile(values, 0.995, axis=0)
+    return np.stack([_traces((sequence - low) / np.maximum(high - low, 1e-12)) for sequence in thin])
 
 
 def of_views(views: Tensor, augmentation: Augmentation, items: Items) -> Tiles:

@@ -16,7 +16,14 @@ from likewise.training.scores import LookUp
 
 
 def look_ups_ahead(
-    pairs: Future, query: Tensor, found: Found, ids: Tensor, batch: Batch, *, size: int, seed: int
+    pairs: Future,
+    query: Tensor,
+    found: Found,
+    ids: Tensor,
+    batch: Batch,
+    *,
+    size: int,
+    seed: int,
 ) -> list[LookUp]:
     """A look-up for each step ahead.
 
@@ -44,15 +51,19 @@ def look_ups_ahead(
             Found(key.roll(-ahead, dims=0), negatives, negative_ids),
             wanted.flatten(0, 1),
             None,
-            distinct=pairs.negatives == "both",
+            distinct=False,
         )
-        look_ups.append(_weighted(look_up))
-    return look_ups
+        look_ups.append(look_up)
+    return _weighted(look_ups)
 
 
-def _weighted(look_up: LookUp) -> LookUp:
-    """With its part in the mean over all ranks' queries, of which some ranks may have more than others."""
-    if ranks.count() == 1:
-        return look_up
-    there = look_up.there.sum().to(look_up.query.dtype)
-    return look_up.with_weight(there / ranks.mean(there).clamp(min=1e-9))
+def _weighted(look_ups: list[LookUp]) -> list[LookUp]:
+    """Each with its part in the mean over all ranks' queries, of which some ranks may have more than others.
+
+    A step so far ahead that no sequence of the batch reaches it is no part of the mean over the steps.
+    """
+    counts = torch.stack([look_up.there.sum() for look_up in look_ups]).to(look_ups[0].query.dtype)
+    means = ranks.mean(counts)
+    reached = means > 0
+    weights = counts / means.where(reached, 1) * len(look_ups) / reached.sum().clamp(min=1)
+    return [look_up.with_weight(weight) for look_up, weight in zip(look_ups, weights, strict=True)]

@@ -39,7 +39,8 @@ class Batch:
 class Batches:
     """Batches of `size` items over all ranks, in an order drawn anew each epoch; the last short one is dropped.
 
-    Of a sequence a step sees a `window` of so many samples, drawn anew; of each of two views its own.
+    Of a sequence a step sees a `window` of so many samples, drawn anew; of each of two views its own. Windows begin
+    at multiples of `grid`.
     """
 
     def __init__(
@@ -52,7 +53,9 @@ class Batches:
         seed: int,
         workers: int,
         window: int = 0,
+        grid: int = 1,
     ) -> None:
+        self.grid = grid
         self.items, self.train, self.pairs = items, train, pairs
         self.size, self.seed, self.workers, self.window = size, seed, workers, window
         self.visits = torch.from_numpy(visits(items, train, window))
@@ -102,7 +105,8 @@ class Batches:
 
     def _read(self, places: Tensor, which: str, step: int) -> tuple[Tensor, Tensor]:
         rng = generator(self.seed, f"{which} window", step)
-        return read(self.items, self.train[places.numpy()], self.window, self.size, self.rows, rng)
+        ids = self.train[places.numpy()]
+        return read(self.items, ids, self.window, self.size, self.rows, rng, self.grid)
 
 
 def visits(items: Items, train: np.ndarray, window: int) -> np.ndarray:
@@ -114,12 +118,12 @@ def visits(items: Items, train: np.ndarray, window: int) -> np.ndarray:
 
 
 def read(
-    items: Items, ids: np.ndarray, window: int, total: int, rows: slice, rng: torch.Generator
+    items: Items, ids: np.ndarray, window: int, total: int, rows: slice, rng: torch.Generator, grid: int = 1
 ) -> tuple[Tensor, Tensor]:
     """Items by id, `rows` of `total`, and where they begin: of sequences windows, drawn for all rows."""
     if not isinstance(items, Sequences):
         return torch.from_numpy(items[ids]), torch.zeros(len(ids), dtype=torch.int64)
     shares = torch.rand(total, generator=rng, dtype=torch.float64)[rows]
     room = np.maximum(0, items.lengths[ids] - window)
-    starts = np.floor(shares.numpy() * (room + 1)).astype(np.int64)
+    starts = np.floor(shares.numpy() * (room // grid + 1)).astype(np.int64) * grid
     return torch.from_numpy(items.windows(ids, starts, window)), torch.from_numpy(starts)

@@ -106,8 +106,7 @@ class Learner:
         """What is asked of what was found: each query's key, or for each step ahead the frame that comes then."""
         pairs = self.batches.pairs
         if isinstance(pairs, Future):
-            options = {"size": self.batches.size, "seed": self.recipe.seed}
-            return look_ups_ahead(pairs, query, found, ids, batch, **options)
+            return look_ups_ahead(pairs, query, found, ids, batch, size=self.batches.size, seed=self.recipe.seed)
         labels = None if self.labels is None else self.labels[batch.items].to(query.device)
         return [LookUp(query, found, ids, labels, distinct=self.batches.distinct)]
 

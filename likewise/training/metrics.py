@@ -42,8 +42,8 @@ def numbers(row: Mapping[str, Any]) -> dict[str, float]:
     for name, value in row.items():
         if name != "step" and isinstance(value, int | float):
             found[name] = value
-        elif isinstance(value, list) and all(isinstance(part, float) for part in value):
-            found |= {f"{name}/{place}": part for place, part in enumerate(value, 1)}
+        elif isinstance(value, list):
+            found |= {f"{name}/{place}": part for place, part in enumerate(value, 1) if isinstance(part, float)}
     return found
 
 

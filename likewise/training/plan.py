@@ -1,5 +1,6 @@
 """From what was asked to a whole recipe: what was left open is chosen for the data, and said with the reason."""
 
+import functools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from likewise import data, methods, ranks
+from likewise import data, encoders, methods, ranks
 from likewise.data import Items
 from likewise.data.sequences import Sequences
 from likewise.encoders import SEQUENCE_ENCODERS
@@ -66,6 +67,8 @@ def make_plan(source: Any, method: str | None, asked: Mapping[str, Any], *, prog
     recipe = methods.defaults(method).with_values(asked).with_values({"method": method})
     recipe = recipe.with_values({"data.source": recipe.data.source or items.name, "data.stored": stored})
     train, test = split(items, recipe)
+    if not len(train):
+        raise RecipeError(f"there is nothing to train on in {items.name}: all items are its test part")
 
     def choose(key: str, value: Any, why: str) -> None:
         nonlocal recipe
@@ -87,11 +90,16 @@ def make_plan(source: Any, method: str | None, asked: Mapping[str, Any], *, prog
     if recipe.pairs.kind == "future" and not isinstance(items, Sequences):
         raise RecipeError(f"pairs future needs sequences, which have one, got {items.kind}s in {items.name}")
     if isinstance(items, Sequences):
+        if recipe.data.rate not in (0, items.rate):
+            got = f"{items.rate:,}" if items.rate else "an unknown one"
+            raise RecipeError(
+                f"data.rate resamples audio only, got {recipe.data.rate:,} for {items.name} of rate {got}"
+            )
         recipe = recipe.with_values({"data.rate": items.rate})
         for key, value, why in sequence_choices(recipe, items, train):
             choose(key, value, why)
         frames = recipe.pairs.window // hop_of(recipe, items)
-        if recipe.pairs.kind == "future" and frames <= recipe.pairs.horizon:
+        if recipe.pairs.kind == "future" and 2 <= frames <= recipe.pairs.horizon:
             few = f"a window of {recipe.pairs.window:,} samples has {counted(frames, 'frame', 'frames')}"
             choose("pairs.horizon", max(1, frames // 2), few)
         check_window(recipe, items)
@@ -140,8 +148,9 @@ def check(recipe: Recipe, items: Items, train: int) -> None:
         raise RecipeError(f"training.devices must be at least 1, got {recipe.training.devices}")
     options, world = recipe.training, world_size(recipe)
     if options.batch_size > train:
+        what = "windows" if items.kind == "sequence" else "items"
         raise RecipeError(
-            f"training.batch_size must be at most the {train:,} items to train on, got {options.batch_size:,}"
+            f"training.batch_size must be at most the {train:,} {what} to train on, got {options.batch_size:,}"
         )
     if options.batch_size < 2 or options.batch_size % world:
         ranked = f", and a multiple of {world} for as many ranks" if world > 1 else ""
@@ -170,13 +179,15 @@ def check(recipe: Recipe, items: Items, train: int) -> None:
 
 def check_window(recipe: Recipe, items: Sequences) -> None:
     """Expect a window that has frames, and of pairs future one that reaches as far as they do."""
-    if recipe.pairs.window < 1 or recipe.pairs.horizon < 1 or recipe.pairs.candidates < 1:
-        options = recipe.pairs
-        got = f"{options.window}, {options.horizon} and {options.candidates}"
-        raise RecipeError(f"pairs.window, pairs.horizon and pairs.candidates must be at least 1, got {got}")
+    for name in ("pairs.window", "pairs.horizon", "pairs.candidates"):
+        if recipe.value(name) < 1:
+            raise RecipeError(f"{name} must be at least 1, got {recipe.value(name)}")
     if recipe.pairs.kind != "future":
         return
-    frames = recipe.pairs.window // hop_of(recipe, items)
+    hop = hop_of(recipe, items)
+    frames = recipe.pairs.window // hop
+    if frames < 2:
+        raise RecipeError(f"pairs.window must be two frames of {hop} samples at least, got {recipe.pairs.window:,}")
     if recipe.pairs.horizon >= frames:
         raise RecipeError(
             f"pairs.horizon must be below the frames of a window, {frames} in {recipe.pairs.window:,} samples, "
@@ -201,6 +212,8 @@ def sequence_choices(recipe: Recipe, items: Sequences, train: NDArray[np.int64])
     if recipe.pairs.preset not in sequence_views.PRESETS or not future:
         # The method's presets are of images.
         yield "pairs.preset", "none" if future else "sequence", "the items are sequences"
+    if not future and recipe.encoder.head == "steps":
+        yield "encoder.head", "mlp", f"pairs are {recipe.pairs.kind}"
     if future:
         yield "encoder.head", "steps", "one matrix for each step ahead"
         yield "training.batch_size", SEQUENCES, "each sequence has many frames"
@@ -216,11 +229,18 @@ def is_audio(items: Sequences) -> bool:
     return items.array.shape[1] == 1 and items.rate >= AUDIO_RATE
 
 
-def hop_of(recipe: Recipe, items: Sequences) -> int:
+def hop_of(recipe: Recipe, items: Items) -> int:
     """Samples from one frame of the encoder to the next; 1 for an encoder that knows of none."""
-    if recipe.encoder.name in SEQUENCE_ENCODERS:
-        return math.prod(SEQUENCE_ENCODERS[recipe.encoder.name].keywords["strides"])
-    return 1
+    name = recipe.encoder.name
+    if name in SEQUENCE_ENCODERS:
+        return math.prod(SEQUENCE_ENCODERS[name].keywords["strides"])
+    return _hop_elsewhere(name, items.array.shape[1], items.native, recipe.encoder.context) if ":" in name else 1
+
+
+@functools.cache
+def _hop_elsewhere(name: str, channels: int, samples: int, context: str) -> int:
+    """That of anyone's encoder, which has to be built for it."""
+    return int(getattr(encoders.build(name, channels=channels, samples=samples, context=context), "hop", 1))
 
 
 def choose_method(items: Items) -> tuple[str, str]:

@@ -76,8 +76,9 @@ def words(row: Mapping[str, Any], knn: float | None) -> str:
         if row.get(name) is not None:
             parts.append(f"information {sign} {row[name]:.2f} nats")
     if row.get("accuracy"):
-        ahead = sorted({0, len(row["accuracy"]) // 4, len(row["accuracy"]) // 2, len(row["accuracy"]) - 1})
-        parts.append("accuracy " + ", ".join(f"+{k + 1} {row['accuracy'][k]:.2f}" for k in ahead))
+        shares = row["accuracy"]  # by steps ahead; some of them are enough to see how it falls
+        shown = [k for k in sorted({0, len(shares) // 4, len(shares) // 2, len(shares) - 1}) if shares[k] is not None]
+        parts.append("accuracy " + ", ".join(f"+{k + 1} {shares[k]:.2f}" for k in shown))
     if knn is not None:
         parts.append(f"k-NN {knn:.3f}")
     if row.get("consistency") is not None and row.get("oldest"):

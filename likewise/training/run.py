@@ -90,6 +90,9 @@ class Encoder(nn.Module):
         got = _kind_words(items.kind, items.array.shape[1], items.array.shape[1])
         if wanted != got:
             raise data.DataError(f"the encoder takes {wanted}, got {got} in {items.name}")
+        rate = self.about.get("rate", 0)
+        if isinstance(items, Sequences) and rate and items.rate not in (0, rate):
+            raise data.DataError(f"the encoder takes {rate:,} samples a second, got {items.rate:,} in {items.name}")
         return items
 
     @property
@@ -149,14 +152,15 @@ def frame_features(
     starts: NDArray[np.int64],
 ) -> Tensor:
     """Contexts (m, d) float32 of some frames: of the sequence ids[place], from sample `start` on, (m,) each."""
-    network.eval()
+    network.eval()  # a copy is what is evaluated, so nobody's mode changes
     parameter = place_of(network)
     found = torch.zeros(len(places), network.dim)
-    for part in parts(items, ids):
+    piece = PIECE // network.hop * network.hop
+    for part in parts(items, ids, piece):
         rows = augmentation.plain(torch.from_numpy(part.data).to(parameter.device)).to(parameter.dtype)
         contexts = network.contexts(rows).float().cpu()
         for row, (place, first) in enumerate(zip(part.places, part.starts, strict=True)):
-            mine = np.flatnonzero((places == place) & (starts // PIECE * PIECE == first))
+            mine = np.flatnonzero((places == place) & (starts // piece * piece == first))
             frame = torch.from_numpy((starts[mine] - first) // network.hop).clamp(max=contexts.shape[1] - 1)
             found[mine] = contexts[row, frame]
     return found
@@ -172,17 +176,17 @@ class Part:
     starts: NDArray[np.int64]  # (m,): the first sample of a piece, 0 for what is whole
 
 
-def parts(items: Items, ids: NDArray[np.int64]) -> Iterator[Part]:
+def parts(items: Items, ids: NDArray[np.int64], piece: int = PIECE) -> Iterator[Part]:
     """Some items in parts that fit in memory; sequences in pieces, those of like length together."""
     if not isinstance(items, Sequences):
         for places in np.array_split(np.arange(len(ids)), max(1, -(-len(ids) // EMBED_BATCH))):
             yield Part(items[ids[places]], places, np.ones(len(places), dtype=np.float32), np.zeros_like(places))
         return
     lengths = items.lengths[ids]
-    counts = -(-lengths // PIECE)
+    counts = -(-lengths // piece)
     places = np.repeat(np.arange(len(ids)), counts)
-    starts = (np.arange(len(places)) - np.repeat(np.cumsum(counts) - counts, counts)) * PIECE
-    sizes = np.minimum(PIECE, lengths[places] - starts)
+    starts = (np.arange(len(places)) - np.repeat(np.cumsum(counts) - counts, counts)) * piece
+    sizes = np.minimum(piece, lengths[places] - starts)
     order = np.argsort(sizes, kind="stable")
     while len(order):
         # The last of a part is its longest.

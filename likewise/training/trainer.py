@@ -21,6 +21,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from likewise import ranks
+from likewise.data import Items
+from likewise.data.sequences import Sequences
 from likewise.dictionaries import InBatch
 from likewise.evaluation.geometry import geometry
 from likewise.evaluation.knn import knn
@@ -66,6 +68,8 @@ class Trainer:
         if self.recipe.pairs.kind == "future":
             options_of = self.recipe.pairs
             pairs = Future(options_of.horizon, options_of.candidates, options_of.negatives)
+        # Frames of two windows of one sequence are then the same frames or others, and their ids say which.
+        self.grid = plan.hop_of(self.recipe, ready.items) if isinstance(pairs, Future) else 1
         self.batches = Batches(
             ready.items,
             ready.train,
@@ -74,6 +78,7 @@ class Trainer:
             seed=self.recipe.seed,
             workers=self.recipe.data.workers,
             window=self.recipe.pairs.window,
+            grid=self.grid,
         )
         self.about = preprocessing(self.recipe, ready.items, ready.train)
         self.learner = Learner(self.recipe, self.about, self.batches, labels, self.fabric)
@@ -191,18 +196,21 @@ class Trainer:
         notes = self.health.look(signs)
         return row | ({"health": notes} if notes else {}), notes
 
-    def _accuracies(self, look_ups: list[LookUp]) -> list[float]:
-        """How often the frame that came was found, by steps ahead; over all ranks."""
-        found = [look_up.accuracy(self.recipe.loss.similarity) * float(look_up.weight) for look_up in look_ups]
-        return [round(value, 4) for value in ranks.mean(torch.tensor(found, device=self.fabric.device)).tolist()]
+    def _accuracies(self, look_ups: list[LookUp]) -> list[float | None]:
+        """How often the frame that came was found, by steps ahead, over all ranks; None where no frame came."""
+        counts = [(float(look_up.there.sum()), look_up.accuracy(self.recipe.loss.similarity)) for look_up in look_ups]
+        found = torch.tensor([(there, there * share) for there, share in counts], device=self.fabric.device)
+        there, right = ranks.mean(found).T
+        return [round(r / t, 4) if t else None for r, t in zip(right.tolist(), there.tolist(), strict=True)]
 
     @torch.no_grad()
-    def accuracy_ahead(self, ids: NDArray[np.int64]) -> list[float]:
+    def accuracy_ahead(self, ids: NDArray[np.int64]) -> list[float | None]:
         """The same on one batch of windows of these items, among frames of that batch; none where they are too few."""
-        size, window = self.batches.size, self.batches.window
-        if ranks.count() > 1 or len(visits(self.plan.items, ids, window)) < size:
+        window = self.batches.window
+        size = min(self.batches.size, len(visits(self.plan.items, ids, window)))
+        if ranks.count() > 1 or size < 2:
             return []
-        options = {"size": size, "seed": self.recipe.seed, "workers": 0, "window": window}
+        options = {"size": size, "seed": self.recipe.seed, "workers": 0, "window": window, "grid": self.grid}
         batch = Batches(self.plan.items, ids, self.batches.pairs, **options).at(0)
         query, key, frame_ids = self.learner.encode(batch)
         found = InBatch().lookup(key, frame_ids)
@@ -213,7 +221,8 @@ class Trainer:
         found = {"consistency": self.learner.consistency()}
         options, items, held_out = self.recipe.training, self.plan.items, len(self.plan.test) > 0
         # A step costs three passes a view at least: this stays a small share of the steps before it.
-        most = max(64, int(EVALUATION_SHARE * 3 * options.evaluate_every * options.batch_size))
+        share = EVALUATION_SHARE / windows_an_item(items, self.batches.window)
+        most = max(64, int(share * 3 * options.evaluate_every * options.batch_size))
         test = spread(self.plan.test if held_out else self.plan.train, min(KNN_TEST, most // 2))
         network = partial(features, self.learner.tower.encoder, self.learner.augmentation, items)
         rows = network(test)
@@ -304,6 +313,11 @@ class Trainer:
         """What it runs on, for people."""
         world = self.fabric.world_size
         return str(self.fabric.device) if world == 1 else f"{world} ranks of {self.fabric.device.type}"
+
+
+def windows_an_item(items: Items, window: int) -> float:
+    """How many windows an item is long, on average: a whole sequence is embedded, a window of it trained on."""
+    return max(1.0, float(items.lengths.mean()) / window) if isinstance(items, Sequences) else 1.0
 
 
 def build_fabric(recipe: Recipe) -> Fabric:

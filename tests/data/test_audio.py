@@ -144,8 +144,7 @@ def test_a_folder_without_one_usable_recording(tmp_path, monkeypatch):
     with pytest.raises(data.DataError, match=r"^no readable recording in clips: a.wav: silent$"):
         data.open("clips")
     write(tmp_path / "clips", a__wav=tone())
-    with pytest.raises(data.DataError, match=r"^expected at least 2 items in clips, got 1$"):
-        data.open("clips")
+    assert len(data.open("clips")) == 1, "one long recording has many windows"
 
 
 def test_streams_that_do_not_know_their_length(tmp_path):

@@ -11,7 +11,8 @@ from tests.data.conftest import noise, plain, save
 
 X = noise(4, 8, 8)
 LAYOUTS = (
-    "items must be images (n, h, w), (n, h, w, c) or (n, c, h, w) with 1, 3 or 4 channels, or vectors (n, f), got "
+    "items must be images (n, h, w), (n, h, w, c) or (n, c, h, w) with 1, 3 or 4 channels, "
+    "views of them (n, v, …), or vectors (n, f), got "
 )
 
 
@@ -26,7 +27,7 @@ def here(tmp_path, monkeypatch):
     [
         (noise(4), LAYOUTS + "(4,) in an array of shape (4,)"),
         (noise(4, 8, 8, 5), LAYOUTS + "(4, 8, 8, 5) in an array of shape (4, 8, 8, 5)"),
-        (noise(4, 2, 8, 8, 3), LAYOUTS + "(4, 2, 8, 8, 3) in an array of shape (4, 2, 8, 8, 3)"),
+        (noise(4, 2, 8, 8, 5), LAYOUTS + "(4, 2, 8, 8, 5) in an array of shape (4, 2, 8, 8, 5)"),
         (noise(4, 0), "items must not be empty, got (4, 0) in an array of shape (4, 0)"),
         (X[:1], "expected at least 2 items in an array of shape (1, 8, 8), got 1"),
         (X[:0], "expected at least 2 items in an array of shape (0, 8, 8), got 0"),
@@ -72,7 +73,7 @@ def here(tmp_path, monkeypatch):
             "x_test must be like x_train, (8, 8) of uint8 an item, got (9, 9) of uint8 in arrays x_train, x_test",
         ),
         ({"x_train": X, "x_test": X, "y_test": [1]}, "y_test must have one entry an item, 4, got 1"),
-        (7, "source must be a path, one of digits, mnist5k, an array or a dict of arrays, got int"),
+        (7, "source must be a path, one of digits, mnist5k, sounds, an array or a dict of arrays, got int"),
     ],
 )
 def test_arrays(source, sentence):

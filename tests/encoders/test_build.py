@@ -9,15 +9,17 @@ from torch import nn
 
 from likewise import encoders
 from likewise.encoders.batch_norm import SplitBatchNorm2d
+from likewise.encoders.sequence import SEQUENCE_ENCODERS
 from likewise.encoders.vit import VisionTransformer
 
 
 def test_every_name_builds():
     for name in encoders.ENCODERS:
+        data = {"features": 7} if name == "mlp" else {"samples": 800} if name in SEQUENCE_ENCODERS else {}
         with torch.device("meta"):
-            encoder = encoders.build(name, features=7 if name == "mlp" else None)
+            encoder = encoders.build(name, **data)
         assert isinstance(encoder, nn.Module)
-        assert encoder.dim in (192, 256, 384, 512, 2048)
+        assert encoder.dim in (128, 192, 256, 384, 512, 2048)
 
 
 def test_mlp_takes_vectors_and_has_no_batch_statistics():
@@ -67,6 +69,13 @@ def elsewhere(tmp_path, monkeypatch):
         def vectors(features):
             return nn.Linear(features, 3)
 
+        class Series(nn.Module):
+            def __init__(self, channels, samples):
+                super().__init__()
+                self.layers = nn.Sequential(nn.Flatten(), nn.Linear(samples * channels, 5))
+            def forward(self, sequences):
+                return self.layers(sequences)
+
         def sequence(): return nn.Flatten(2)
         def pair(): return nn.GRU(32, 4)
         def text(): return "no module"
@@ -111,6 +120,11 @@ def test_vectors_from_elsewhere():
 
 
 @pytest.mark.usefixtures("elsewhere")
+def test_sequences_from_elsewhere():
+    assert encoders.build("my_encoder:Series", samples=40, channels=2).dim == 5
+
+
+@pytest.mark.usefixtures("elsewhere")
 def test_an_error_of_the_users_own_stays_what_it_is():
     with pytest.raises(RuntimeError, match="my own fault"):
         encoders.build("my_encoder:raises")
@@ -142,7 +156,10 @@ def test_a_hidden_layer_is_as_wide_as_the_features_where_not_said():
     assert encoders.build_head("mlp", 6, 4)[0].weight.shape == (6, 6)
 
 
-ALL = "resnet_tiny, resnet18, resnet34, resnet50, vit_tiny, vit_small, mlp or module:callable"
+ALL = (
+    "resnet_tiny, resnet18, resnet34, resnet50, vit_tiny, vit_small, mlp, "
+    "audio_16k, audio_16k_small, audio_8k, sensors or module:callable"
+)
 CASES = {
     f"encoder must be one of {ALL}, got 'resnet81'; did you mean 'resnet18'?": lambda: encoders.build("resnet81"),
     f"encoder must be one of {ALL}, got 'zebra'": lambda: encoders.build("zebra"),
@@ -153,9 +170,16 @@ CASES = {
     "size must be a whole number >= 1, got 32.0": lambda: encoders.build("resnet_tiny", size=32.0),
     "size must be a multiple of the patch of 4 pixels, got 30": lambda: encoders.build("vit_tiny", size=30),
     "splits must be a whole number >= 1, got 0": lambda: encoders.build("resnet_tiny", bn_splits=0),
-    "mlp takes vectors (n, features), got images; resnet_tiny and others take those": lambda: encoders.build("mlp"),
+    "mlp takes vectors, got images; resnet_tiny and others take those": lambda: encoders.build("mlp"),
     "features must be a whole number >= 1, got 0": lambda: encoders.build("mlp", features=0),
-    "resnet18 takes images, got vectors of 9 features; mlp takes those": lambda: encoders.build("resnet18", features=9),
+    "resnet18 takes images, got vectors; mlp takes those": lambda: encoders.build("resnet18", features=9),
+    "vit_tiny takes images, got sequences; audio_16k and others take those": lambda: encoders.build(
+        "vit_tiny", samples=100
+    ),
+    "sensors takes sequences, got images; resnet_tiny and others take those": lambda: encoders.build("sensors"),
+    "context must be one of gru, transformer, got 'gur'; did you mean 'gru'?": lambda: encoders.build(
+        "sensors", samples=100, context="gur"
+    ),
     "head must be one of linear, mlp, mlp_bn, none, got 'mlp_nb'; did you mean 'mlp_bn'?": lambda: encoders.build_head(
         "mlp_nb", 4, 4
     ),

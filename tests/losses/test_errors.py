@@ -18,7 +18,9 @@ CASES = {
     "b must be of shape (4, 3) like a, got (6, 3)": lambda: losses.nt_xent(A, LONG),
     "query must be of shape (n, d) with n, d >= 1, got (4,)": lambda: losses.info_nce(FLAT, FLAT),
     "a must be of shape (n, d) with n, d >= 1, got (0, 3)": lambda: losses.nt_xent(A[:0], B[:0]),
-    "negatives must be of shape (k, 3) or (m, k, 3) with m a divisor of 4, got (4, 5)": lambda: losses.info_nce(A, B, WIDE),
+    "negatives must be of shape (k, 3) or (m, k, 3) with m a divisor of 4, got (4, 5)": lambda: losses.info_nce(
+        A, B, WIDE
+    ),
     "negatives must be of shape (k, 3) or (m, k, 3) with m a divisor of 4, got (6, 2, 3)": lambda: losses.info_nce(
         A, B, LONG[:, None].expand(6, 2, 3)
     ),

@@ -79,6 +79,7 @@ CALLS = {
     "symmetric": "losses.symmetric_info_nce(a[:m], b[:m])",
     "symmetric, cold": "losses.symmetric_info_nce(a[:m], b[:m], temperature=0.01)",
     "queue": "losses.info_nce(a[:m], b[:m], keys[:2 * m])",
+    "shared": "losses.info_nce(a[:m], b[:m], b[:m], similarity='dot')",
     "sigmoid": "losses.sigmoid(a[:m], b[:m])",
     "sup_con": "losses.sup_con(a[:m], torch.arange(m) % 10)",
 }

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from likewise import losses
 from likewise.losses import streamed
 from likewise.losses import tiles as tiling
+from likewise.losses.masks import Mask
 from tests.losses import slow
 
 SETTINGS = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -85,6 +86,34 @@ def test_info_nce_among_shared_negatives(data, n, k, d, dtype, policy, columns):
 
 
 @SETTINGS
+@given(
+    data=st.data(),
+    groups=st.integers(1, 4),
+    each=st.integers(1, 3),
+    k=st.integers(1, 6),
+    d=sizes,
+    dtype=dtypes,
+    policy=policies,
+    columns=st.integers(0, 3),
+)
+def test_info_nce_among_the_negatives_of_a_group(data, groups, each, k, d, dtype, policy, columns):
+    """Negatives (m, k, d) are those of n / m queries in a row: as if each query had been given its own copy."""
+    n = groups * each
+    query, positive = data.draw(tensors(n, d, dtype)), data.draw(tensors(n, d, dtype))
+    negatives = data.draw(tensors(groups * k, d, dtype))
+    key_ids = ids_of(data.draw, groups * k, columns).unflatten(0, (groups, k))
+    options, ids = {"temperature": 0.2, "policy": policy}, {"query_ids": ids_of(data.draw, n, columns)}
+    own = negatives.double().unflatten(0, (groups, k)).repeat_interleave(each, dim=0)
+    if data.draw(st.booleans()):
+        given, copied = ids | {"key_ids": key_ids}, ids | {"key_ids": key_ids.repeat_interleave(each, dim=0)}
+    else:
+        given, copied = {}, {}
+    loss = losses.info_nce(query, positive, negatives.unflatten(0, (groups, k)), reduction="none", **options, **given)
+    reference = slow.info_nce(query.double(), positive.double(), own, **options, **copied)
+    check(loss, reference, [query, positive, negatives], dtype, policy)
+
+
+@SETTINGS
 @given(data=st.data(), n=sizes, d=sizes, dtype=dtypes, policy=policies, columns=st.integers(0, 3))
 def test_info_nce_in_batch(data, n, d, dtype, policy, columns):
     query, positive = data.draw(tensors(n, d, dtype)), data.draw(tensors(n, d, dtype))
@@ -133,3 +162,18 @@ def test_one_more_negative_never_lowers_the_loss(data, n, k, d):
     with_all = losses.info_nce(query, positive, negatives, reduction="none")
     with_fewer = losses.info_nce(query, positive, negatives[1:], reduction="none")
     assert (with_all >= with_fewer - 1e-12).all()
+
+
+@SETTINGS
+@given(n=st.integers(1, 40), k=st.integers(0, 40), side=st.integers(1, 7))
+def test_tiles_cover_the_matrix_once_and_none_is_larger_than_its_memory(monkeypatch, n, k, side):
+    monkeypatch.setattr(tiling, "_side", lambda device: side)
+    query, keys = torch.arange(1.0, n + 1)[:, None], torch.arange(1.0, k + 1)[:, None]
+    whole, covered = torch.zeros(n, k), torch.zeros(n, k)
+    for rows, columns, chunk, scores in tiling.tiles(query, keys, Mask()):
+        assert scores.numel() <= side * side
+        assert torch.equal(chunk, keys[columns])
+        whole[rows, columns] = scores
+        covered[rows, columns] += 1
+    assert (covered == 1).all()
+    assert torch.equal(whole, query @ keys.T)

@@ -7,6 +7,8 @@ import torch
 from torch.nn.functional import cross_entropy, normalize
 
 from likewise import losses
+from likewise.losses import streamed
+from likewise.losses import tiles as tiling
 from tests.losses.conftest import assert_same, rows
 
 N, D = 1500, 24  # 3,000 rows: several tiles in each direction, the last ones ragged
@@ -65,6 +67,121 @@ def test_the_hardest_are_those_of_the_whole_row():
     assert_same(loss, expected, [a, b, queue], 1e-9)
 
 
+def plain_among(query, positive, negatives, query_ids, key_ids, temperature):
+    """The formula with products for similarities, from the whole matrix."""
+    own = (query * positive).sum(dim=1, keepdim=True)
+    hidden = (query_ids[:, None] == key_ids) | (key_ids == -1)
+    scores = torch.cat([own, (query @ negatives.T).masked_fill(hidden, -math.inf)], dim=1) / temperature
+    return cross_entropy(scores, torch.zeros(len(query), dtype=torch.int64), reduction="none")
+
+
+def among(n, k, d, dtype=torch.float64):
+    """Queries, positives and shared negatives, with ids: some of them match, some are padding."""
+    generator = torch.Generator().manual_seed(n + k)
+    inputs = [rows(m, d, seed=seed, dtype=dtype) for seed, m in enumerate((n, n, k))]
+    query_ids = torch.randint(-1, 2 * k, (n,), generator=generator)
+    return inputs, query_ids, torch.randint(-1, 2 * k, (k,), generator=generator)
+
+
+@pytest.mark.parametrize("side", [None, 16], ids=["as one tile", "in tiles"])
+@pytest.mark.parametrize(("size", "temperature"), [(1.0, 1.0), (1.0, 0.005), (30.0, 0.005)])
+def test_products_of_any_size_have_the_gradients_of_the_formula(monkeypatch, side, size, temperature):
+    """Scores of a few, of ±500 and of tens of thousands: weights that are kept are relative to the row's highest."""
+    if side:
+        monkeypatch.setattr(tiling, "_side", lambda device: side)
+    (query, positive, negatives), query_ids, key_ids = among(50, 20, 3)
+    query = (size * query.detach()).requires_grad_()
+    largest = (query @ negatives.T).detach().abs().max() / temperature
+    assert largest > (3 if temperature == 1 else 500)
+    ids = {"query_ids": query_ids, "key_ids": key_ids}
+    options = {"similarity": "dot", "temperature": temperature, "reduction": "none"}
+    expected = plain_among(query, positive, negatives, query_ids, key_ids, temperature).where(query_ids >= 0, 0)
+    loss = losses.info_nce(query, positive, negatives, **ids, **options)
+    assert_same(loss, expected, [query, positive, negatives], 1e-12 * float(largest) / temperature)
+
+
+def test_products_of_500_are_as_exact_as_float32_can_be():
+    inputs, query_ids, key_ids = among(50, 20, 3, torch.float32)
+    wide = [x.detach().double().requires_grad_() for x in inputs]
+    ids = {"query_ids": query_ids, "key_ids": key_ids}
+    loss = losses.info_nce(*inputs, **ids, similarity="dot", temperature=0.005)
+    exact = plain_among(*wide, query_ids, key_ids, 0.005)[query_ids >= 0].mean()
+    assert loss.item() == pytest.approx(exact.item(), rel=1e-5)
+    for got, want in zip(torch.autograd.grad(loss, inputs), torch.autograd.grad(exact, wide), strict=True):
+        assert want.norm() > 0
+        assert (got.double() - want).norm() <= 1e-4 * want.norm()
+
+
+def test_a_row_whose_candidates_are_all_hidden_has_no_loss_and_no_gradient_however_large_its_products():
+    query, positive, negatives = (rows(m, 4, seed=m) for m in (3, 3, 5))
+    ids = {"query_ids": torch.tensor([7, 7, 1]), "key_ids": torch.full((5,), 7)}
+    loss = losses.info_nce(query, positive, negatives, similarity="dot", temperature=0.001, reduction="none", **ids)
+    gradients = torch.autograd.grad(loss.sum(), [query, positive, negatives])
+    assert loss[:2].tolist() == [0, 0]
+    assert all(gradient.isfinite().all() for gradient in gradients)
+    assert (gradients[0][:2] == 0).all()
+
+
+TALL = {
+    "learned": (True, None),
+    "fixed": (False, None),
+    "hardest": (True, losses.Hardest(3)),
+    "hard-weighted": (True, losses.HardWeighted(0.5)),
+}
+
+
+@pytest.mark.parametrize("slabs", [1, 2])
+@pytest.mark.parametrize("kind", TALL)
+def test_many_queries_and_few_negatives_are_tall_tiles(monkeypatch, kind, slabs):
+    """As in CPC: 3,000 frames and 24 candidates, in two tiles of all candidates; whichever way products are cut."""
+    monkeypatch.setattr(tiling, "_side", lambda device: 256)
+    for module in (tiling, streamed):
+        monkeypatch.setattr(module, "slabs_for", lambda like: slabs)
+    assert tiling.tile_shape(3000, 24, torch.device("cpu")) == (2730, 24)
+    learned, policy = TALL[kind]
+    inputs, query_ids, key_ids = among(3000, 24, 8)
+    query, positive, negatives = inputs
+    own = (query * positive).sum(dim=1, keepdim=True) / 2
+    hidden = (query_ids[:, None] == key_ids) | (key_ids == -1)
+    scores = (query @ negatives.T / 2).masked_fill(hidden, -math.inf)
+    mass = scores.logsumexp(dim=1)
+    if kind == "hardest":
+        mass = scores.topk(3, dim=1).values.logsumexp(dim=1)
+    if kind == "hard-weighted":
+        mass = (~hidden).sum(dim=1).double().log() + (1.5 * scores).logsumexp(dim=1) - (0.5 * scores).logsumexp(dim=1)
+    expected = torch.log(own[:, 0].exp() + mass.exp()) - own[:, 0]
+    loss = losses.info_nce(
+        query,
+        positive,
+        negatives if learned else negatives.detach(),
+        similarity="dot",
+        temperature=2.0,
+        policy=policy,
+        query_ids=query_ids,
+        key_ids=key_ids,
+        reduction="none",
+    )
+    assert_same(loss, expected.where(query_ids >= 0, 0), inputs if learned else inputs[:2], 1e-9)
+
+
+@pytest.mark.parametrize("layout", ["one column of a horizon", "transposed", "every second row"])
+def test_negatives_that_learn_beside_rows_of_any_layout(layout):
+    """Queries of one step ahead are a view into those of all: their gradient lands where they came from."""
+    base = {"one column of a horizon": (40, 3, 6), "transposed": (6, 40), "every second row": (80, 6)}[layout]
+    cut = {
+        "one column of a horizon": lambda x: x.unbind(dim=1)[1],
+        "transposed": lambda x: x.T,
+        "every second row": lambda x: x[::2],
+    }[layout]
+    query, positive, negatives = rows(*base), rows(*base, seed=1), rows(11, 6, seed=2)
+    ids = torch.arange(40) % 15, torch.arange(11) - 1
+    options = {"query_ids": ids[0], "key_ids": ids[1], "similarity": "dot", "temperature": 1.0, "reduction": "none"}
+    expected = plain_among(cut(query), cut(positive), negatives, *ids, 1.0)
+    assert_same(
+        losses.info_nce(cut(query), cut(positive), negatives, **options), expected, [query, positive, negatives]
+    )
+
+
 def test_a_queue_is_read_once_and_backward_only_scales():
     """Keys without gradient: the number of products does not change whether or not backward runs."""
     products = []
@@ -88,6 +205,12 @@ CALLS = {
     "nt_xent": lambda a, b, keys: losses.nt_xent(a, b, reduction="none"),
     "info_nce": lambda a, b, keys: losses.info_nce(a, b, reduction="none"),
     "queue": lambda a, b, keys: losses.info_nce(a, b, keys, reduction="none"),
+    "shared": lambda a, b, keys: losses.info_nce(
+        a, b, b.roll(1, dims=0)[: len(b) // 2], similarity="dot", temperature=4.0, reduction="none"
+    ),
+    "groups": lambda a, b, keys: losses.info_nce(
+        a, b, b.roll(1, dims=0).unflatten(0, (10, -1)), similarity="dot", temperature=4.0, reduction="none"
+    ),
     "symmetric": lambda a, b, keys: losses.symmetric_info_nce(a, b, reduction="none"),
     "sigmoid": lambda a, b, keys: losses.sigmoid(a, b, bias=-3.0, reduction="none"),
     "nce": lambda a, b, keys: losses.nce(a, b, keys, log_partition=6.0, items=900, reduction="none"),

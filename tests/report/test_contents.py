@@ -17,6 +17,7 @@ from likewise.report.contents import contents
 from likewise.training import plan
 from likewise.training.progress import Observer
 from likewise.training.trainer import Trainer
+from tests.waves import clips, series
 
 
 def finished(source, method, folder, **settings):
@@ -112,7 +113,8 @@ def test_pairs_are_the_very_views_of_the_first_step(moco):
     sheet = picture(found["pairs"]["sprite"]).reshape(-1, 8, 8, 3)
     assert found["pairs"]["columns"] == ["item", "first view", "second view"]
     for which, column in (("first", 1), ("second", 2)):
-        tiles = pictures.of_views(trainer.learner.views(batch, which)[:8], trainer.learner.augmentation)
+        views = trainer.learner.views(batch, which)[:8]
+        tiles = pictures.of_views(views, trainer.learner.augmentation, trainer.plan.items)
         shown = np.stack([sheet[row[column]] for row in found["pairs"]["rows"]])
         assert np.abs(shown.astype(int) - tiles).mean() < 12
 
@@ -192,3 +194,111 @@ def test_a_collapsed_run_has_a_map_too(rows):
     found = module.map_of(data.open(points), np.arange(60), rows, held_out=False)
     assert found["note"].startswith("PCA of 60 items")
     assert np.isfinite(found["points"]).all()
+
+
+# Sequences
+
+
+@pytest.fixture(scope="module")
+def cpc(tmp_path_factory):
+    source = series(60, t=40, lengths=np.arange(60) % 20 + 21)
+    settings = {"pairs.horizon": 5, "pairs.candidates": 16, "training.batch_size": 8, "data.test": 0.2}
+    return finished(source, "cpc", tmp_path_factory.mktemp("cpc") / "run", **settings)
+
+
+def test_the_report_of_a_future_is_plain_json(cpc):
+    json.dumps(cpc[1], allow_nan=False)
+
+
+def test_accuracy_is_drawn_over_the_horizon_for_the_last_step_and_held_out_items(cpc):
+    trainer, found = cpc
+    chart = found["charts"][0]
+    assert (chart["title"], chart["x"]) == ("Accuracy over the horizon", "frames ahead")
+    assert "among 16 other frames: by chance 0.0" in chart["note"]
+    held_out, last = chart["series"]
+    rows = [json.loads(line) for line in (trainer.folder / "metrics.jsonl").read_text().splitlines()]
+    assert (held_out["name"], last["name"]) == ("held-out items", "the last step")
+    assert last["points"] == [[ahead, value] for ahead, value in enumerate(rows[-1]["accuracy"], 1)]
+    assert held_out["points"] == [[a, v] for a, v in enumerate(trainer.accuracy_ahead(trainer.plan.test), 1)]
+    assert [ahead for ahead, _ in held_out["points"]] == [1, 2, 3, 4, 5]
+    assert all(0 <= value <= 1 for _, value in held_out["points"])
+
+
+def test_a_few_held_out_items_have_a_curve_and_one_has_none(cpc):
+    trainer, _ = cpc
+    assert len(trainer.accuracy_ahead(trainer.plan.test[:7])) == 5
+    assert trainer.accuracy_ahead(trainer.plan.test[:1]) == []
+    (chart,) = module.horizon(trainer, [{"accuracy": [0.5, 0.25]}])
+    assert chart["series"][1]["points"] == [[1, 0.5], [2, 0.25]]
+    assert module.horizon(trainer, [{"loss": 1.0}]) == [], "what predicts nothing has no horizon"
+
+
+def test_a_future_is_shown_as_an_item_and_its_window(cpc):
+    trainer, found = cpc
+    pairs = found["pairs"]
+    assert pairs["columns"] == ["item", "window"]
+    assert pairs["rows"] == [[i, 8 + i] for i in range(8)]
+    assert "has to find the rest of it among frames of all windows" in pairs["note"]
+    views = trainer.learner.views(trainer.batches.at(0), "first")[:8]
+    tiles = pictures.of_views(views, trainer.learner.augmentation, trainer.plan.items)
+    shown = picture(pairs["sprite"]).reshape(-1, pictures.SIDE, pictures.SIDE, 3)[8:16]
+    assert np.abs(shown.astype(int) - tiles).mean() < 12
+
+
+def test_the_histogram_of_a_future_is_of_frames_that_are_there(cpc):
+    trainer, found = cpc
+    note = found["histogram"]["note"]
+    first, second, ids = module.some_pairs(trainer.learner, trainer.batches.at(trainer.total - 1))
+    assert len(first) == len(second) == len(ids)
+    assert (ids >= 0).all()
+    assert f"within the {len(ids):,} pairs" in note
+    for heap in found["histogram"]["series"]:
+        assert sum(heap["shares"]) == pytest.approx(1, abs=1e-5)
+
+
+def test_views_of_series_are_shown_as_two(tmp_path):
+    _, found = finished(series(40), "simclr", tmp_path / "run")
+    assert found["pairs"]["columns"] == ["item", "first view", "second view"]
+    assert found["map"]["sprite"]["side"] == pictures.SIDE
+    assert not any(chart["title"] == "Accuracy over the horizon" for chart in found["charts"])
+
+
+def test_a_picture_of_audio_is_lighter_where_it_is_louder():
+    """A high tone in the first half, silence in the second: light at the upper left, dark elsewhere."""
+    time = np.arange(8000) / 8000
+    tone = np.where(time < 0.5, 0.8 * np.sin(2 * np.pi * 3000 * time), 0).astype(np.float32)
+    items = data.open({"audio": np.tile(tone, 2), "offsets": np.array([0, 8000, 16000]), "rate": 8000})
+    tiles = pictures.of_items(items, np.array([0, 1]))
+    assert tiles.shape == (2, pictures.SIDE, pictures.SIDE, 3)
+    assert tiles.dtype == np.uint8
+    light = tiles[0].astype(int).sum(axis=2)
+    top, left = slice(0, 16), slice(4, 20)
+    assert light[top, left].max() > 500
+    assert light[32:, left].mean() < light[top, left].mean()
+    assert light[:, 30:].max() < 100, "silence is dark"
+
+
+def test_pictures_of_clips_of_unequal_length_have_one_size():
+    items = data.open(clips(6))
+    assert len(set(items.lengths.tolist())) > 1
+    tiles = pictures.of_items(items, np.arange(6))
+    assert tiles.shape == (6, pictures.SIDE, pictures.SIDE, 3)
+    assert all(tile.std() > 5 for tile in tiles), "something is drawn in each"
+
+
+def test_a_picture_of_a_series_has_a_line_a_channel():
+    """One channel rises, one falls, each in its colour."""
+    rise = np.linspace(0, 1, 50, dtype=np.float32)
+    array = np.stack([np.stack([rise, 1 - rise], axis=1)] * 2)
+    tile = pictures.of_items(data.open(array), np.array([0, 1]))[0].astype(int)
+    assert tile.shape == (pictures.SIDE, pictures.SIDE, 3)
+
+    def places(colour):
+        wanted = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
+        return np.argwhere(np.abs(tile - wanted).sum(axis=2) < 60)  # rows from above, columns
+
+    for colour, sign in ((pictures.LINES[0], -1), (pictures.LINES[1], 1)):
+        found = places(colour)
+        assert len(found) > 20
+        assert np.corrcoef(found.T)[0, 1] * sign > 0.95
+    assert not len(places(pictures.LINES[2])), "there is no third"

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from likewise.encoders import SequenceEncoder
+
 DIM = 24
 SLOW = float(os.environ.get("SLOW_FORWARD", "0"))  # seconds, so that a killer has time to aim
 at_call: dict[int, Callable[[], object]] = {}  # what happens at the so many-th forward pass, counted down to 0
@@ -80,3 +82,25 @@ def frozen_norm(channels: int, size: int, features: int | None) -> nn.Module:
 
 def fragile(channels: int, size: int, features: int | None) -> nn.Module:
     return Fragile(features or channels * size * size)
+
+
+class MeanOfSamples(nn.Module):
+    """Sequences of any length to the features of their mean sample; it has neither frames nor contexts."""
+
+    dim = DIM
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.features = nn.Linear(channels, DIM)
+
+    def forward(self, sequences: Tensor) -> Tensor:
+        return self.features(sequences.nanmean(dim=1))
+
+
+def of_sequences(channels: int) -> nn.Module:
+    return MeanOfSamples(channels)
+
+
+def of_long_frames(channels: int, context: str) -> nn.Module:
+    """One of ours with another hop, which only the encoder itself knows."""
+    return SequenceEncoder(strides=(3, 2), width=8, dim=8, channels=channels, context=context)

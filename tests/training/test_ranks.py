@@ -13,10 +13,15 @@ import torch
 
 import likewise
 from likewise import ranks
+from likewise.encoders import build
+from likewise.pairs.future import Future
 from likewise.training import learner
+from likewise.training.batches import Batches
+from likewise.training.plan import make_plan
 from likewise.training.signals import Interrupted
 from tests.training import plain_encoder
 from tests.training.conftest import ENVIRONMENT, ROOT, assert_same, rows, whole
+from tests.waves import series
 
 # Plain SGD at a constant rate: what the parameters moved by is the gradient.
 COMMON = {
@@ -39,7 +44,18 @@ COMMON = {
 }
 LEARNABLE = {"loss.learnable": True, "loss.temperature": 0.3}
 QUEUE = {"dictionary.size": 40, "keys.momentum": 0.5}  # the fourth batch crosses its end
+# Of a few frames or of many, so that one rank has more queries than the other, and at some steps ahead one has none.
+LENGTHS = np.random.default_rng(5).choice([5, 9, 14, 40], 60)
+WINDOW, HORIZON = 32, 4
+AHEAD = {"pairs.kind": "future", "pairs.window": WINDOW, "pairs.horizon": HORIZON, "pairs.candidates": 30}
+AHEAD |= {"encoder.name": "sensors", "encoder.head": "steps", "loss.learnable": True, "optimizer.lr": 0.1}
 CASES = {
+    "cpc": ("cpc", AHEAD),
+    "cpc, negatives of others": ("cpc", AHEAD | {"pairs.negatives": "others"}),
+    "cpc, negatives of the same": ("cpc", AHEAD | {"pairs.negatives": "same"}),
+    "cpc, transformer": ("cpc", AHEAD | {"encoder.context": "transformer"}),
+    "moco, future": ("moco", AHEAD | QUEUE | {"dictionary.size": 250}),
+    "simclr, sequences": ("simclr", LEARNABLE | {"encoder.name": "sensors", "pairs.window": WINDOW}),
     "moco": ("moco", LEARNABLE | QUEUE),
     "moco, symmetric": ("moco", LEARNABLE | QUEUE | {"pairs.symmetric": True}),
     "moco, groups": ("moco", LEARNABLE | QUEUE | {"pairs.kind": "groups"}),
@@ -64,8 +80,9 @@ CASES = {
 def run(folder, case, *, resume=False, **more):
     method, settings = CASES[case]
     settings = COMMON | settings | more
+    source = series(60, t=40, lengths=LENGTHS) if "pairs.window" in settings else "digits"
     return likewise.train(
-        "digits", method=method, out=Path(folder) / case, settings=settings, resume=resume, progress=False
+        source, method=method, out=Path(folder) / case, settings=settings, resume=resume, progress=False
     ).folder
 
 
@@ -167,12 +184,25 @@ def test_fault_4_two_ranks_have_the_gradient_of_one_process(two, tmp_path, monke
     assert case in ("pair", "triplet") or "loss.log_temperature" in moved
 
 
-def test_two_ranks_write_down_what_one_process_does(two, tmp_path):
-    """Loss, candidates, temperature, consistency, k-NN: of all ranks' rows, not of the first rank's."""
-    folder = run(tmp_path, "moco")
-    for row, expected in zip(rows(two / "moco"), rows(folder), strict=True):
+@pytest.mark.parametrize("case", ["moco", "cpc", "cpc, negatives of the same", "moco, future"])
+def test_two_ranks_write_down_what_one_process_does(two, tmp_path, case):
+    """Loss, candidates, accuracy, temperature, consistency, k-NN: of all ranks' rows, not of the first rank's."""
+    folder = run(tmp_path, case)
+    for row, expected in zip(rows(two / case), rows(folder), strict=True):
         assert row.pop("health", None) == expected.pop("health", None)
+        assert row.pop("accuracy", None) == pytest.approx(expected.pop("accuracy", None), abs=1e-4)
         assert row == pytest.approx(expected, rel=1e-6)
+
+
+def test_ranks_have_unequally_many_queries_in_the_cases_of_sequences():
+    """What these cases are about; a mean of the ranks' means would be another loss."""
+    ready = make_plan(series(60, t=40, lengths=LENGTHS), "cpc", COMMON | AHEAD, progress=False)
+    frames = build("sensors", channels=2, samples=WINDOW).frames
+    batches = Batches(ready.items, ready.train, Future(), size=12, seed=0, workers=0, window=WINDOW)
+    there = [frames.there(batches.at(step).data).chunk(2) for step in range(4)]
+    counts = [[int(half[:, ahead:].sum()) for half in halves] for halves in there for ahead in range(1, HORIZON + 1)]
+    assert all(one != other for one, other in counts)
+    assert any(0 in pair for pair in counts), "one rank may have none at all"
 
 
 def test_the_gradient_of_gather_is_that_of_the_concatenation(two):

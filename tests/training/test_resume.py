@@ -22,6 +22,7 @@ from likewise.training.recipe import RecipeError
 from likewise.training.run import RunError
 from likewise.training.signals import Interrupted
 from tests.training.conftest import ENVIRONMENT, ROOT, assert_same, rows, whole
+from tests.waves import series
 
 STEPS, KEPT_EVERY = 40, 7
 COMMON = {
@@ -199,6 +200,40 @@ def test_every_place_to_be_cut_off_at_gives_the_same_run(tmp_path, undisturbed, 
         cut.undo()
     run(folder, resume=True)
     assert_same(folder, undisturbed())
+
+
+AHEAD = {
+    "cpc": {},
+    "cpc, negatives of the same": {"pairs.negatives": "same"},
+    # Three batches fill the queue, and the third crosses its end.
+    "moco": {"pairs.kind": "future", "dictionary.size": 200, "keys.momentum": 0.9, "keys.schedule": "cosine"},
+}
+
+
+@pytest.mark.parametrize("case", AHEAD)
+def test_a_run_on_the_future_of_sequences_goes_on_to_the_bit(tmp_path, cut, case):
+    """Windows, candidates and the queue of frames are found again, whoever reads the batches."""
+    source = series(40, t=40, lengths=np.arange(40) % 30 + 11)
+    options = {"training.steps": 16, "training.batch_size": 8, "training.log_every": 1, "training.checkpoint_every": 3}
+    options |= {"pairs.horizon": 3, "pairs.candidates": 16, "training.evaluate_every": 5, "loss.learnable": True}
+
+    def train(folder, workers, *, resume=False):
+        chosen = options | AHEAD[case] | {"data.workers": workers}
+        method = case.partition(",")[0]
+        return likewise.train(source, method=method, out=folder, settings=chosen, resume=resume, progress=False).folder
+
+    undisturbed, folder = train(tmp_path / "undisturbed", 2), tmp_path / "unlucky"
+    for at in (2, 5, 11):
+        cut(at)
+        with pytest.raises(cut.error):
+            train(folder, 2, resume=True)
+        cut.undo()
+    assert whole(folder).step == 9
+    train(folder, 0, resume=True)
+    assert_same(folder, undisturbed)
+    found = whole(folder).tensors
+    assert "loss.log_temperature" in found
+    assert ("dictionary.ids" in found) == (case == "moco")
 
 
 def test_a_run_that_was_cut_off_before_its_weights_were_written_writes_them(tmp_path, undisturbed):

@@ -6,9 +6,12 @@ import torch
 from torch import nn
 
 import likewise
+from likewise import data
+from likewise.training import run as module
 from likewise.training import trainer
 from likewise.training.recipe import RecipeError
-from likewise.training.run import RunError, features
+from likewise.training.run import RunError, channel_statistics, features, frame_features
+from tests.waves import clips, series
 
 ENCODER = "tests.training.plain_encoder:plain"
 QUICK = {"encoder.name": ENCODER, "encoder.dim": 8, "training.batch_size": 16, "training.log_every": 1}
@@ -135,3 +138,125 @@ def test_a_name_that_is_no_text_is_skipped_like_any_other(tmp_path):
     (folder / "caf\udce9.png").write_bytes(b"no image")
     run = trained(folder, tmp_path / "run")
     assert "caf\\udce9.png" in (run.folder / "skipped.txt").read_text()
+
+
+# Sequences
+
+LENGTHS = np.arange(40) * 7 % 37 + 3  # from 3 samples, less than a frame, to 39
+
+
+@pytest.fixture(scope="module")
+def ahead(tmp_path_factory):
+    """CPC on short sequences of unequal length."""
+    folder = tmp_path_factory.mktemp("run") / "ahead"
+    settings = {"pairs__horizon": 2, "pairs__candidates": 16, "encoder__name": "sensors", "pairs__window": 32}
+    return trained(series(40, t=40, lengths=LENGTHS), folder, "cpc", **settings)
+
+
+@pytest.fixture(scope="module")
+def sequences():
+    return data.open(series(40, t=40, lengths=LENGTHS))
+
+
+def prepared(encoder, items, item, start=0, end=None):
+    """One sequence, or a stretch of it, as the backbone wants it, (1, t, c)."""
+    end = items.lengths[item] if end is None else min(end, items.lengths[item])
+    window = items.windows(np.array([item]), np.array([start]), int(end - start))
+    return encoder.augmentation.plain(torch.from_numpy(window))
+
+
+@torch.no_grad()
+def test_a_long_sequence_is_the_mean_of_its_pieces_weighted_by_their_length(ahead, sequences, monkeypatch):
+    monkeypatch.setattr(module, "PIECE", 16)
+    encoder = ahead.encoder
+    found = features(encoder.backbone, encoder.augmentation, sequences, np.arange(40))
+    for item, length in enumerate(LENGTHS):
+        pieces = [prepared(encoder, sequences, item, start, start + 16) for start in range(0, length, 16)]
+        vectors = torch.cat([encoder(piece) for piece in pieces])
+        weights = torch.tensor([piece.shape[1] / length for piece in pieces], dtype=torch.float32)
+        torch.testing.assert_close(found[item], weights @ vectors, rtol=1e-5, atol=1e-6)
+
+
+@torch.no_grad()
+def test_whom_a_sequence_is_embedded_with_changes_nothing(ahead, sequences, monkeypatch):
+    """Padded to the longest of a part or alone, in whatever order."""
+    encoder = ahead.encoder
+    ids = np.random.default_rng(0).permutation(40)
+    alone = torch.cat([encoder(prepared(encoder, sequences, item)) for item in ids])
+    for most in (1, 60, 2**20):
+        monkeypatch.setattr(module, "EMBED_SAMPLES", most)
+        found = features(encoder.backbone, encoder.augmentation, sequences, ids)
+        torch.testing.assert_close(found, alone, rtol=1e-5, atol=1e-6)
+
+
+def test_parts_hold_no_more_samples_than_they_may(sequences, monkeypatch):
+    monkeypatch.setattr(module, "EMBED_SAMPLES", 100)
+    parts = list(module.parts(sequences, np.arange(40)))
+    assert max(part.data.shape[0] * part.data.shape[1] for part in parts) <= 100
+    assert sorted(place for part in parts for place in part.places) == list(range(40))
+    monkeypatch.setattr(module, "EMBED_BATCH", 3)
+    assert max(len(part.data) for part in module.parts(sequences, np.arange(40))) == 3
+
+
+def test_clips_of_any_length_are_embedded(tmp_path):
+    source = clips(24)
+    run = trained(source, tmp_path / "run", "cpc", encoder__name="audio_8k", pairs__horizon=2, training__batch_size=8)
+    found = run.encoder.embed(source)
+    assert found.vectors.shape == (24, 256)
+    assert found.vectors.dtype == np.float32
+    assert found.labels.tolist() == source["y"].tolist()
+    assert found.ids.tolist() == list(range(24))
+    slower = source | {"audio": np.repeat(source["audio"], 2), "offsets": source["offsets"] * 2, "rate": 16_000}
+    resampled = run.encoder.embed(slower).vectors  # brought to the rate of the run
+    cosines = np.sum(resampled * found.vectors, axis=1) / np.prod(
+        [np.linalg.norm(rows, axis=1) for rows in (resampled, found.vectors)], axis=0
+    )
+    assert cosines.min() > 0.95
+
+
+def test_an_encoder_of_the_future_is_frames_and_contexts(ahead):
+    encoder = likewise.load(ahead.folder)
+    assert {name.partition(".")[0] for name in encoder.state_dict()} == {"frames", "context"}
+    assert set(encoder.state_dict()) == set(encoder.backbone.state_dict())
+    assert encoder.head.steps.weight.shape == (2 * 128, 128), "one matrix a step ahead"
+
+
+def test_the_head_of_the_future_is_no_layer_of_an_item(ahead):
+    with pytest.raises(ValueError, match=r"^the head of pairs future says what comes next, not what an item is: layer"):
+        ahead.encoder.embed(series(), layer="head")
+
+
+@torch.no_grad()
+def test_features_of_frames_are_the_contexts_of_their_sequence(ahead, sequences):
+    encoder, ids = ahead.encoder, np.array([7, 0, 31])
+    counts = np.maximum(1, LENGTHS[ids] // 4)
+    places, starts = np.repeat(np.arange(3), counts), np.concatenate([np.arange(count) * 4 for count in counts])
+    found = frame_features(encoder.backbone, encoder.augmentation, sequences, ids, places, starts)
+    expected = [encoder.backbone.contexts(prepared(encoder, sequences, item))[0] for item in ids]
+    torch.testing.assert_close(found, torch.cat(expected), rtol=1e-5, atol=1e-6)
+    shuffled = np.random.default_rng(0).permutation(len(places))
+    again = frame_features(encoder.backbone, encoder.augmentation, sequences, ids, places[shuffled], starts[shuffled])
+    torch.testing.assert_close(again, found[shuffled], rtol=1e-5, atol=1e-6)
+
+
+@torch.no_grad()
+def test_the_context_of_a_frame_of_a_long_sequence_begins_with_its_piece(ahead, sequences, monkeypatch):
+    monkeypatch.setattr(module, "PIECE", 16)
+    encoder, item = ahead.encoder, int(LENGTHS.argmax())
+    starts = np.arange(9) * 4
+    found = frame_features(
+        encoder.backbone, encoder.augmentation, sequences, np.array([item]), np.zeros(9, dtype=np.int64), starts
+    )
+    pieces = [prepared(encoder, sequences, item, start, start + 16) for start in (0, 16, 32)]
+    expected = torch.cat([encoder.backbone.contexts(piece)[0] for piece in pieces])
+    torch.testing.assert_close(found, expected[:9], rtol=1e-5, atol=1e-6)
+
+
+def test_channels_are_standardised_by_the_sequences_trained_on_and_no_padding(ahead, sequences):
+    train = np.array([3, 8, 20])
+    samples = np.concatenate([sequences.array[sequences.offsets[i] : sequences.offsets[i + 1]] for i in train])
+    mean, std = channel_statistics(sequences, train)
+    assert mean == pytest.approx(samples.mean(axis=0).tolist(), abs=1e-6)
+    assert std == pytest.approx(samples.std(axis=0).tolist(), abs=1e-6)
+    constant = data.open(np.stack([np.arange(40.0).reshape(4, 10), np.full((4, 10), 3.0)], axis=2))
+    assert channel_statistics(constant, np.arange(4))[1][1] == 1

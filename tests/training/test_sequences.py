@@ -1,0 +1,477 @@
+"""Sequences are trained on by every method: by their future where that is asked for or natural, else by views."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import likewise
+from likewise import data, ranks
+from likewise.data import DataError
+from likewise.pairs.future import FRAMES, Future
+from likewise.pairs.groups import Groups
+from likewise.pairs.views import Views
+from likewise.training.batches import Batches, visits
+from likewise.training.plan import hop_of, lines, make_plan
+from likewise.training.recipe import RecipeError
+from tests.training.conftest import rows, whole
+from tests.waves import clips, series
+
+# Few steps ahead among few frames: the same work, less of it.
+QUICK = {
+    "pairs.horizon": 3,
+    "pairs.candidates": 16,
+    "training.batch_size": 8,
+    "training.log_every": 1,
+    "training.steps": 3,
+    "data.workers": 0,
+}
+
+
+def trained(source, out, method=None, **options):
+    settings = QUICK | options.pop("settings", {})
+    return likewise.train(source, method=method, out=out, settings=settings, progress=False, **options)
+
+
+def finite(run, steps=3):
+    losses = [row["loss"] for row in run.metrics]
+    return len(losses) == steps and all(loss is not None and math.isfinite(loss) for loss in losses)
+
+
+def planned(source, method=None, **asked):
+    return make_plan(source, method, {key.replace("__", "."): value for key, value in asked.items()}, progress=False)
+
+
+# Every method
+
+
+@pytest.mark.parametrize(
+    ("source", "encoder"),
+    [(clips(), "audio_8k"), (series(), "sensors"), (series()["x"], "sensors")],
+    ids=["clips", "named series", "an array"],
+)
+def test_sequences_are_learned_by_their_future_where_nothing_else_is_asked_for(tmp_path, source, encoder):
+    run = trained(source, tmp_path / "run")
+    assert (run.recipe.method, run.recipe.pairs.kind, run.recipe.encoder.name) == ("cpc", "future", encoder)
+    assert finite(run)
+    assert run.report.exists()
+
+
+@pytest.mark.parametrize(
+    "method", ["simclr", "moco", "moco_v1", "instdisc", "bank", "e2e", "supcon", "pair", "triplet"]
+)
+def test_every_other_method_trains_on_views_of_sequences(tmp_path, method):
+    run = trained(series(lengths=np.arange(48) % 20 + 13), tmp_path / "run", method)
+    assert finite(run)
+    assert run.recipe.pairs.kind == ("groups" if method in ("pair", "triplet") else "views")
+    assert run.recipe.pairs.preset == "sequence"
+    assert "accuracy" not in run.metrics[-1]
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        ("cpc", {"settings": {"pairs.negatives": "others"}}),
+        ("cpc", {"settings": {"pairs.negatives": "same"}}),
+        ("cpc", {"settings": {"encoder.context": "transformer"}}),
+        ("cpc", {"settings": {"loss.similarity": "cosine", "loss.temperature": 0.1, "loss.learnable": True}}),
+        ("cpc", {"settings": {"loss.similarity": "cosine", "loss.policy": "hardest:4"}}),
+        ("cpc", {"keys": "momentum"}),
+        ("cpc", {"dictionary": "queue"}),
+        ("cpc", {"precision": "64-true"}),
+        ("cpc", {"settings": {"pairs.preset": "sequence"}}),
+        ("e2e", {"pairs": "future"}),
+        ("moco", {"pairs": "future"}),
+        ("moco", {"pairs": "future", "settings": {"pairs.negatives": "others"}}),
+        ("simclr", {"settings": {"encoder.context": "transformer"}}),
+        ("simclr", {"pairs": "groups"}),
+    ],
+    ids=str,
+)
+def test_parts_are_exchangeable(tmp_path, method, options):
+    """Also where sequences are too short for the horizon, and a batch is mostly padding."""
+    run = trained(series(lengths=np.arange(48) % 25 + 8), tmp_path / "run", method, **options)
+    assert finite(run)
+    assert len({row["loss"] for row in run.metrics}) == 3, "the loss moves"
+
+
+def test_the_loss_falls_and_the_future_is_found_more_often(tmp_path):
+    settings = {"training.steps": 60, "training.batch_size": 16, "optimizer.lr": 0.005}
+    run = trained(series(60), tmp_path / "run", settings=settings)
+    first, last = (run.metrics[part] for part in (slice(0, 5), slice(-5, None)))
+    assert np.mean([row["loss"] for row in last]) < np.mean([row["loss"] for row in first]) - 0.5
+    before, after = (np.mean([row["accuracy"] for row in part], axis=0) for part in (first, last))
+    assert before.shape == (3,), "one for each step ahead"
+    assert (after > before + 0.1).all()
+    assert (after > 3 / 17).all(), "chance is 1 of 17"
+    last = run.metrics[-1]
+    assert last["estimate"] == pytest.approx(last["chance"] - last["loss"])
+    assert "bound" not in last, "drawn with replacement, and the positive left out, candidates prove nothing"
+
+
+def test_candidates_are_those_that_were_drawn_but_for_the_frame_that_is_looked_for(tmp_path):
+    """16 of the batch's 64 frames are drawn, the positive itself with a chance of 1 in 64 each."""
+    run = trained(series(), tmp_path / "both")
+    assert all(16.3 < row["candidates"] < 17 for row in run.metrics)
+    run = trained(series(), tmp_path / "others", settings={"pairs.negatives": "others"})
+    assert all(13 < row["candidates"] < 16.3 for row in run.metrics), "a window is 1 of 8"
+    run = trained(series(), tmp_path / "same", settings={"pairs.negatives": "same"})
+    assert all(13 < row["candidates"] < 16.3 for row in run.metrics), "a frame is 1 of 8"
+
+
+def test_a_queue_holds_frames_and_is_empty_at_the_first_step(tmp_path):
+    run = trained(series(t=34), tmp_path / "run", "moco", pairs="future", settings={"dictionary.size": 150})
+    assert [row["candidates"] for row in run.metrics[:1]] == [1.0]
+    assert run.metrics[0]["loss"] == 0, "there is nothing that it could be mistaken for"
+    assert all(row["candidates"] > 16 for row in run.metrics[1:])
+    assert run.metrics[-1]["fill"] == 1
+    found = whole(run.folder).tensors
+    ids, keys = found["dictionary.ids"].squeeze(), found["dictionary.keys"]
+    assert keys.shape == (150, 128), "as wide as a frame"
+    assert len(ids.unique()) == 150
+    assert set((ids % FRAMES).tolist()) <= set(range(9))
+    assert set((ids // FRAMES).tolist()) <= set(range(43)), "places among the items to train on"
+    assert {name.split(".")[2] for name in found if name.startswith("copy.")} == {"convolutions", "norms"}
+
+
+def test_the_sequence_is_the_second_id_of_a_queue_whose_negatives_are_of_others(tmp_path):
+    options = {"pairs": "future", "settings": {"pairs.negatives": "others"}}
+    run = trained(series(lengths=np.full(48, 20)), tmp_path / "run", "moco", **options)
+    frame, item = whole(run.folder).tensors["dictionary.ids"].T
+    assert torch.equal(frame.div(FRAMES, rounding_mode="floor"), item)
+    assert (item >= 0).any()
+
+
+def test_a_batch_of_which_nothing_has_a_future_teaches_nothing_and_is_no_mistake(tmp_path):
+    """Most are of one frame only, so that some batches hold no other."""
+    source = series(t=40, lengths=np.where(np.arange(48) % 8, 5, 40))
+    run = trained(
+        source, tmp_path / "run", settings={"pairs.window": 20, "training.batch_size": 2, "training.steps": 9}
+    )
+    assert finite(run, steps=9)
+    nothing = [row for row in run.metrics if row["loss"] == 0]
+    assert 0 < len(nothing) < 9
+    assert all(row["accuracy"] == [None] * 3 for row in nothing)
+
+
+# What cannot work
+
+
+def refused(source, method=None, **asked):
+    with pytest.raises(RecipeError) as error:
+        planned(source, method, **asked)
+    return str(error.value)
+
+
+def test_a_mixture_that_cannot_work_is_refused_in_a_sentence():
+    ready = series()
+    assert refused("digits", "cpc") == "pairs future needs sequences, which have one, got images in digits"
+    assert refused(np.zeros((40, 5), np.float32), "moco", pairs__kind="future") == (
+        "pairs future needs sequences, which have one, got vectors in an array of shape (40, 5)"
+    )
+    assert refused(ready, "simclr", pairs__kind="future") == (
+        "pairs future looks frames up among others, which only loss info_nce scores, got nt_xent"
+    )
+    assert refused(ready, "bank", pairs__kind="future") == (
+        "dictionary bank keeps one slot an item, so its pairs must be views, got future"
+    )
+    together = "pairs future and head steps go together, one matrix a step ahead, got pairs {} and head {}"
+    assert refused(ready, "simclr", encoder__head="steps") == together.format("views", "steps")
+    assert refused(ready, "cpc", encoder__head="mlp") == together.format("future", "mlp")
+    assert refused(ready, "cpc", pairs__symmetric=True) == (
+        "pairs.symmetric needs two views of an item, but pairs future has one window"
+    )
+    assert refused(ready, "moco", pairs__kind="future", pairs__negatives="same") == (
+        "pairs.negatives same draws from the query's own window, so the dictionary must be batch, got queue"
+    )
+    assert refused(ready, "cpc", pairs__negatives="other") == "unknown pairs.negatives 'other'; did you mean others?"
+    assert refused(ready, "simclr", pairs__preset="moco_v2") == (
+        "pairs.preset moco_v2 does not go with items that are sequences"
+    )
+    assert refused("digits", "simclr", pairs__preset="sequence") == (
+        "pairs.preset sequence does not go with items that are images"
+    )
+
+
+@pytest.mark.parametrize("horizon", [8, 9, 100])
+def test_a_horizon_behind_the_end_of_every_window_is_refused(horizon):
+    assert refused(series(), "cpc", pairs__horizon=horizon) == (
+        f"pairs.horizon must be below the frames of a window, 8 in 32 samples, got {horizon}"
+    )
+    assert planned(series(), "cpc", pairs__horizon=7).recipe.pairs.horizon == 7
+
+
+@pytest.mark.parametrize(
+    ("asked", "got"),
+    [
+        ({"pairs__window": 0}, ("pairs.window", 0)),
+        ({"pairs__window": -4}, ("pairs.window", -4)),
+        ({"pairs__horizon": 0}, ("pairs.horizon", 0)),
+        ({"pairs__candidates": 0}, ("pairs.candidates", 0)),
+    ],
+)
+def test_a_window_a_horizon_and_candidates_are_one_at_least(asked, got):
+    assert refused(series(), "cpc", **asked) == f"{got[0]} must be at least 1, got {got[1]}"
+
+
+def test_a_window_of_one_frame_has_no_future():
+    assert refused(series(), "cpc", pairs__window=5) == "pairs.window must be two frames of 4 samples at least, got 5"
+
+
+def test_data_that_is_all_test_part_is_refused():
+    source = series() | {"is_test": np.ones(48, bool)}
+    assert refused(source, "cpc").startswith("there is nothing to train on in ")
+
+
+def test_a_rate_that_cannot_be_had_is_refused():
+    source = series() | {"rate": np.array(50)}
+    assert refused(source, "cpc", data__rate=25).startswith("data.rate resamples audio")
+    assert planned(clips(), "cpc", data__rate=16_000).items.rate == 16_000
+    assert planned("sounds", "cpc", data__rate=16_000).items.rate == 16_000
+
+
+def test_a_run_refuses_series_of_another_rate(tmp_path):
+    encoder = trained(series() | {"rate": np.array(50)}, tmp_path / "run").encoder
+    with pytest.raises(DataError, match=r"^the encoder takes 50 samples a second, got 100 in "):
+        encoder.embed(series() | {"rate": np.array(100)})
+
+
+def test_cpc_by_views_has_a_head_of_views():
+    assert planned(series(), "cpc", pairs__kind="views", loss__similarity="cosine").recipe.encoder.head == "mlp"
+
+
+def test_the_frames_of_anyones_encoder_are_its_own(tmp_path):
+    encoder = "tests.training.plain_encoder:of_long_frames"
+    ready = planned(series(60, t=64), "cpc", encoder__name=encoder)
+    assert hop_of(ready.recipe, ready.items) == 6
+    assert ready.recipe.pairs.window % 6 == 0
+    assert finite(trained(series(60, t=64), tmp_path / "run", encoder=encoder, settings={"pairs.window": 48}))
+
+
+def test_one_long_recording_is_enough(tmp_path):
+    source = series(1, t=4000, lengths=np.array([4000]))
+    del source["y"]
+    run = trained(source, tmp_path / "run")
+    assert finite(run)
+    assert run.recipe.training.batch_size > 1
+
+
+def test_windows_of_pairs_future_begin_where_frames_begin():
+    """So a frame of two windows of one sequence is one frame, or two that do not overlap by a part."""
+    ready = planned(series(4, t=400, lengths=np.full(4, 400)), "cpc", pairs__window=32)
+    hop = hop_of(ready.recipe, ready.items)
+    options = {"size": 8, "seed": 0, "workers": 0, "window": 32}
+    starts = torch.cat(
+        [Batches(ready.items, ready.train, Future(), grid=hop, **options).at(i).starts for i in range(5)]
+    )
+    assert (starts % hop == 0).all()
+    assert len(starts.unique()) > 10
+    free = torch.cat([Batches(ready.items, ready.train, Future(), **options).at(i).starts for i in range(5)])
+    assert not (free % hop == 0).all(), "views may begin anywhere"
+
+
+def test_encoders_that_do_not_go_with_the_pairs_are_refused_and_leave_no_folder(tmp_path):
+    plain = "tests.training.plain_encoder:of_sequences"
+    with pytest.raises(RecipeError, match=rf"^pairs future needs an encoder with frames and contexts, got {plain}$"):
+        trained(series(), tmp_path / "run", encoder=plain)
+    with pytest.raises(ValueError, match=r"^resnet_tiny takes images, got sequences; audio_16k and others take those$"):
+        trained(series(), tmp_path / "run", encoder="resnet_tiny")
+    with pytest.raises(ValueError, match=r"^context must be one of gru, transformer, got 'lstm'$"):
+        trained(series(), tmp_path / "run", settings={"encoder.context": "lstm"})
+    assert not (tmp_path / "run").exists()
+    assert finite(trained(series(), tmp_path / "run", "simclr", encoder=plain)), "views need no frames"
+
+
+def test_an_encoder_of_other_sequences_is_refused(tmp_path):
+    encoder = trained(series(), tmp_path / "run").encoder
+    with pytest.raises(DataError, match=r"^the encoder takes sequences of 2 channels, got sequences of 1 channel in "):
+        encoder.embed(clips())
+    with pytest.raises(DataError, match=r"^the encoder takes sequences of 2 channels, got images of 1 channel in "):
+        encoder.embed("digits")
+
+
+# What is chosen
+
+
+@pytest.mark.parametrize(
+    ("rate", "channels", "encoder"),
+    [
+        (16_000, 1, "audio_16k" if torch.accelerator.is_available() else "audio_16k_small"),
+        (12_000, 1, "audio_16k" if torch.accelerator.is_available() else "audio_16k_small"),
+        (11_025, 1, "audio_8k"),
+        (4_000, 1, "audio_8k"),
+        (3_999, 1, "sensors"),
+        (16_000, 2, "sensors"),
+        (0, 1, "sensors"),
+    ],
+)
+def test_the_encoder_follows_the_rate(rate, channels, encoder):
+    ready = planned(series(t=1000, channels=channels) | {"rate": rate}, pairs__horizon=1)
+    assert ready.recipe.encoder.name == encoder
+    assert any(text.startswith(f"encoder.name = {encoder}: ") for text in ready.chosen)
+
+
+def test_what_is_chosen_for_sequences_is_said():
+    ready = planned(series(200, t=60))
+    assert ready.chosen == (
+        "method cpc: a sequence has a future to be predicted",
+        "encoder.name = sensors: 2 channels of a series",
+        "training.batch_size = 64: each sequence has many frames",
+        "pairs.window = 60: 60 samples are typical, and 4 make a frame",
+    )
+    assert (ready.recipe.encoder.head, ready.recipe.pairs.preset, ready.recipe.pairs.horizon) == ("steps", "none", 12)
+
+
+def test_a_window_is_typical_and_no_longer_than_128_frames():
+    assert planned(series(t=1000), "cpc").recipe.pairs.window == 128 * 4
+    lengths = np.repeat([21, 33, 41, 100], 12)
+    ragged = series(t=100, lengths=lengths) | {"is_test": np.zeros(48, dtype=bool)}
+    assert planned(ragged, "cpc").recipe.pairs.window == 52, "three of four end before it: 55.75, in whole frames"
+    assert planned(ragged, "simclr").recipe.pairs.window == 24, "three quarters of the median, in whole frames"
+    assert planned(ragged, "cpc", pairs__window=20).recipe.pairs.window == 20
+
+
+def test_short_sequences_have_a_short_horizon():
+    ready = planned(series(t=50), "cpc")
+    assert (ready.recipe.pairs.window, ready.recipe.pairs.horizon) == (48, 6)
+    assert "pairs.horizon = 6: a window of 48 samples has 12 frames" in ready.chosen
+    assert planned(series(t=52), "cpc").recipe.pairs.horizon == 12
+
+
+def test_pairs_future_brings_its_head_and_its_augmentations():
+    ready = planned(series(100), "moco", pairs__kind="future")
+    assert (ready.recipe.encoder.head, ready.recipe.pairs.preset, ready.recipe.training.batch_size) == (
+        "steps",
+        "none",
+        64,
+    )
+    assert "encoder.head = steps: one matrix for each step ahead" in ready.chosen
+    assert "pairs.preset = none: the items are sequences" in ready.chosen
+
+
+def test_few_sequences_get_a_smaller_batch_and_that_alone_is_said():
+    ready = planned(series(40) | {"is_test": np.zeros(40, dtype=bool)}, "cpc")
+    sizes = [text for text in ready.chosen if text.startswith("training.batch_size")]
+    assert sizes == ["training.batch_size = 16: there are 40 items to train on"]
+
+
+def test_the_queue_is_no_longer_than_the_frames():
+    lengths = np.arange(48) % 20 + 8
+    ready = planned(series(lengths=lengths), "moco", pairs__kind="future")
+    frames = (lengths[ready.train] // 4).sum()
+    assert ready.recipe.dictionary.size == frames
+    assert planned(series(lengths=lengths), "moco").recipe.dictionary.size == len(ready.train), "one view an item"
+
+
+def test_the_plan_is_told_in_the_words_of_sequences():
+    ready = planned(clips(90) | {"is_test": np.arange(90) > 79}, "cpc", pairs__window=800, pairs__horizon=3)
+    words = "\n".join(lines(ready, 20, parameters=12345, seconds=None, device="cpu"))
+    assert "80 sequences of 1 channel, 8,000 samples a second, 0.15 s long (median), 10 held out, 3 classes" in words
+    assert "future, windows of 800 samples, 0.1 s, 10 frames; 3 steps ahead, each among 128 frames of all seq" in words
+    assert "audio_8k, gru context, 3 matrices for the steps ahead, 12,345 parameters" in words
+
+
+def test_a_whole_recipe_leaves_nothing_to_choose(tmp_path):
+    run = trained(series(), tmp_path / "run", "moco", pairs="future")
+    again = likewise.train(series(), recipe=run.folder / "recipe.toml", out=tmp_path / "again", progress=False)
+    assert (again.folder / "recipe.toml").read_text() == (run.folder / "recipe.toml").read_text()
+    assert rows(again.folder) == rows(run.folder)
+
+
+# Windows
+
+LENGTHS = np.array([10, 3, 12, 40, 8, 11, 25, 9])
+WINDOW = 10
+
+
+@pytest.fixture(scope="module")
+def items():
+    """Sample t of sequence i is (i, t)."""
+    array = np.full((8, 40, 2), np.nan, dtype=np.float32)
+    for i, length in enumerate(LENGTHS):
+        array[i, :length] = np.stack([np.full(length, i), np.arange(length)], axis=1)
+    return data.open(array)
+
+
+def batches(items, pairs, **options):
+    return Batches(items, np.arange(8), pairs, **{"size": 6, "seed": 0, "workers": 0, "window": WINDOW} | options)
+
+
+PAIRS = {"views": Views(), "groups": Groups(torch.arange(8) % 3), "future": Future()}
+
+
+def same(one, other):
+    return all(
+        torch.equal(getattr(one, name).nan_to_num(-1), getattr(other, name).nan_to_num(-1))
+        for name in ("items", "ids", "data", "partner_data", "starts")
+    )
+
+
+def test_a_window_is_a_stretch_of_its_sequence_and_not_a_number_behind_its_end(items):
+    for step in range(6):
+        batch = batches(items, Future()).at(step)
+        assert batch.data.shape == (6, WINDOW, 2)
+        for item, start, window in zip(batch.items.tolist(), batch.starts.tolist(), batch.data, strict=True):
+            there = min(WINDOW, LENGTHS[item])
+            assert 0 <= start <= LENGTHS[item] - there
+            assert window[:there, 0].tolist() == [item] * there
+            assert window[:there, 1].tolist() == list(range(start, start + there))
+            assert window[there:].isnan().all()
+
+
+def test_every_place_of_a_window_is_drawn(items):
+    made = [batches(items, Future()).at(step) for step in range(200)]
+    starts = {int(s) for batch in made for item, s in zip(batch.items, batch.starts, strict=True) if item == 3}
+    assert starts == set(range(31)), "from the first sample to the last that leaves a whole window"
+
+
+@pytest.mark.parametrize("pairs", PAIRS)
+def test_windows_follow_from_seed_and_step(items, pairs):
+    one, again = batches(items, PAIRS[pairs]), batches(items, PAIRS[pairs])
+    assert same(one.at(7), again.at(7))
+    assert same(list(batches(items, PAIRS[pairs], workers=2).ahead(5, 8))[2], one.at(7))
+    assert not same(one.at(7), batches(items, PAIRS[pairs], seed=1).at(7))
+    assert not same(one.at(7), one.at(6))
+
+
+@pytest.mark.parametrize("pairs", PAIRS)
+@pytest.mark.parametrize("count", [2, 3])
+def test_ranks_share_out_the_windows_of_one_process(items, monkeypatch, pairs, count):
+    batch = batches(items, PAIRS[pairs]).at(5)
+    parts = []
+    monkeypatch.setattr(ranks, "count", lambda: count)
+    for index in range(count):
+        monkeypatch.setattr(ranks, "index", lambda index=index: index)
+        parts.append(batches(items, PAIRS[pairs]).at(5))
+    for name in ("items", "ids", "data", "partner_data", "starts"):
+        joined = torch.cat([getattr(part, name) for part in parts])
+        assert torch.equal(joined.nan_to_num(-1), getattr(batch, name).nan_to_num(-1))
+
+
+def test_each_of_two_views_has_a_window_of_its_own_and_a_future_has_one(items):
+    batch = batches(items, Views()).at(0)
+    assert torch.equal(batch.data[:, 0, 0], batch.partner_data[:, 0, 0]), "of the same sequences"
+    assert not torch.equal(batch.data.nan_to_num(-1), batch.partner_data.nan_to_num(-1))
+    batch = batches(items, Future()).at(0)
+    assert batch.partner_data is batch.data
+
+
+def test_a_long_sequence_comes_once_an_epoch_for_each_whole_window_in_it(items):
+    assert np.bincount(visits(items, np.arange(8), WINDOW)).tolist() == [1, 1, 1, 4, 1, 1, 2, 1]
+    assert visits(items, np.array([3, 6]), WINDOW).tolist() == [0, 0, 0, 0, 1, 1], "places in the training part"
+    made = batches(items, Future())
+    assert made.per_epoch == 2
+    epoch = torch.cat([made.places(0), made.places(1)])
+    assert torch.bincount(epoch, minlength=8).tolist() == [1, 1, 1, 4, 1, 1, 2, 1]
+    assert not made.distinct, "two windows of one sequence may meet in a batch"
+    assert batches(items, Future(), window=40).distinct
+    vectors = data.open(np.zeros((5, 3), np.float32))
+    assert visits(vectors, np.array([1, 4]), 0).tolist() == [0, 1]
+
+
+def test_two_long_recordings_are_enough_to_train_on(tmp_path):
+    """They come as often as there are windows in them."""
+    run = trained(series(2, t=1000)["x"], tmp_path / "run", settings={"pairs.window": 100, "training.steps": 5})
+    assert finite(run, steps=5)
+    assert run.metrics[-1]["epoch"] == 2.5, "20 windows, 8 a step"
