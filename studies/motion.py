@@ -33,6 +33,7 @@ STUDY = "motion"
 UNSEEN = 6  # people
 SHARES = (0.01, 0.1)  # of the labels
 DRAWS = range(10)  # of which labels
+LR = 0.002
 STEPS = {"cpc": 1000, "simclr": 500}
 WAYS = {"scratch": "from scratch", "finetuned": "pre-trained, fine-tuned"}
 
@@ -66,7 +67,8 @@ def compare(
 
     def measurement() -> dict[str, Any]:
         if not encoder:
-            ready = make_plan(items, method, {"training.steps": STEPS[method]}, progress=False)
+            asked = {"training.steps": STEPS[method], "optimizer.lr": LR}
+            ready = make_plan(items, method, asked, progress=False)
             encoder.append(Trainer(ready, folder, Observer()).run(resume=False).encoder)
         result = finetune(encoder[0], items, labels=share, seed=draw, progress=False)
         return {"scratch": result.scratch, "finetuned": result.finetuned, "labels": result.labels}
@@ -116,8 +118,8 @@ def write(found: Found, plain: dict[float, Runs], tested: int, total: int) -> No
         f"UCI HAPT: {total:,} windows of 128 samples and 6 channels at 50 Hz, 6 activities, 30 people; tested on "
         f"{tested:,} windows of {UNSEEN} people who are in nothing else. The encoder is `sensors` with a GRU; `cpc` "
         f"({STEPS['cpc']:,} steps of 64, no augmentation) and `simclr` ({STEPS['simclr']:,} steps of 256, windows of "
-        "96 samples scaled, disturbed and masked) are trained once, with seed 0, on the other people's windows without "
-        "labels. Then `likewise finetune` trains encoder and classifier on a share of the labels, and the same network "
+        f"96 samples scaled, disturbed and masked; both by AdamW at {LR:g}) are trained once, with seed 0, on the other "
+        "people's windows without labels. Then `likewise finetune` trains encoder and classifier on a share of the labels, and the same network "
         "from random weights on the same labels, with the same steps and augmentations; mean ± standard deviation "
         f"over {len(DRAWS)} draws of the labels, the last step counts. {describe_machine([])}",
         table(["", *(f"{share:.0%}, {n} labels" for share, n in zip(SHARES, labels, strict=True))], rows),

@@ -104,7 +104,7 @@ def make_usable(
 ) -> Sequences:
     """Sequences without those that have a reason, which go by what they are called; all columns alike."""
     known = {key: columns.get(key) for key in ("labels", "groups", "test", "paths", "captions")}
-    check_columns(len(reasons), name, {"is_test" if key == "test" else key: known[key] for key in known})
+    check_columns(len(reasons), name, {"is_test" if key == "test" else key: known[key] for key in known}, least=1)
     if known["captions"] is not None:
         rows = zip(reasons, known["captions"], strict=True)
         reasons = [reason or ("" if texts else NO_CAPTION) for reason, texts in rows]

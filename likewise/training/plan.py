@@ -217,6 +217,8 @@ def sequence_choices(recipe: Recipe, items: Sequences, train: NDArray[np.int64])
     if future:
         yield "encoder.head", "steps", "one matrix for each step ahead"
         yield "training.batch_size", SEQUENCES, "each sequence has many frames"
+        if recipe.loss.similarity == "dot":
+            yield "optimizer.lr", 0.001, "products of rows of any length are learned in smaller steps"
     hop = hop_of(recipe if recipe.encoder.name else recipe.with_values({"encoder.name": name}), items)
     typical = int(np.quantile(items.lengths[train], 0.75)) if future else int(np.median(items.lengths[train]) * 3 / 4)
     window = max(1, min(FRAMES, typical // hop)) * hop
