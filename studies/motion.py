@@ -118,8 +118,9 @@ def write(found: Found, plain: dict[float, Runs], tested: int, total: int) -> No
         f"UCI HAPT: {total:,} windows of 128 samples and 6 channels at 50 Hz, 6 activities, 30 people; tested on "
         f"{tested:,} windows of {UNSEEN} people who are in nothing else. The encoder is `sensors` with a GRU; `cpc` "
         f"({STEPS['cpc']:,} steps of 64, no augmentation) and `simclr` ({STEPS['simclr']:,} steps of 256, windows of "
-        f"96 samples scaled, disturbed and masked; both by AdamW at {LR:g}) are trained once, with seed 0, on the other "
-        "people's windows without labels. Then `likewise finetune` trains encoder and classifier on a share of the labels, and the same network "
+        f"96 samples scaled, disturbed and masked; both by AdamW at {LR:g}) are trained once, with seed 0, on the "
+        "other people's windows without labels. Then `likewise finetune` trains encoder and classifier on a share of "
+        "the labels, and the same network "
         "from random weights on the same labels, with the same steps and augmentations; mean ± standard deviation "
         f"over {len(DRAWS)} draws of the labels, the last step counts. {describe_machine([])}",
         table(["", *(f"{share:.0%}, {n} labels" for share, n in zip(SHARES, labels, strict=True))], rows),
