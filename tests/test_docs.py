@@ -20,8 +20,8 @@ SHOWN = [
 ]
 COMMANDS = list(dict.fromkeys(SHOWN))
 REFUSED = [line for line in COMMANDS if line.endswith("runs/refused")]
-# The demo takes minutes, so it is cut short.
-SHORT = {"likewise demo": ["--steps", "3"]}
+# The demo takes minutes, so it is cut short, and so is the longest run besides.
+SHORT = {"likewise demo": ["--steps", "3"], "likewise train sounds --steps 60 --out runs/sounds": ["--steps", "3"]}
 
 
 @pytest.fixture(scope="module")
