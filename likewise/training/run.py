@@ -155,8 +155,8 @@ def frame_features(
     network.eval()  # a copy is what is evaluated, so nobody's mode changes
     parameter = place_of(network)
     found = torch.zeros(len(places), network.dim)
-    piece = PIECE // network.hop * network.hop
-    for part in parts(items, ids, piece):
+    piece = max(1, PIECE // network.hop) * network.hop
+    for part in parts(items, ids, network.hop):
         rows = augmentation.plain(torch.from_numpy(part.data).to(parameter.device)).to(parameter.dtype)
         contexts = network.contexts(rows).float().cpu()
         for row, (place, first) in enumerate(zip(part.places, part.starts, strict=True)):
@@ -176,13 +176,14 @@ class Part:
     starts: NDArray[np.int64]  # (m,): the first sample of a piece, 0 for what is whole
 
 
-def parts(items: Items, ids: NDArray[np.int64], piece: int = PIECE) -> Iterator[Part]:
-    """Some items in parts that fit in memory; sequences in pieces, those of like length together."""
+def parts(items: Items, ids: NDArray[np.int64], hop: int = 1) -> Iterator[Part]:
+    """Some items in parts that fit in memory; sequences in pieces of whole frames, those of like length together."""
     if not isinstance(items, Sequences):
         for places in np.array_split(np.arange(len(ids)), max(1, -(-len(ids) // EMBED_BATCH))):
             yield Part(items[ids[places]], places, np.ones(len(places), dtype=np.float32), np.zeros_like(places))
         return
     lengths = items.lengths[ids]
+    piece = max(1, PIECE // hop) * hop
     counts = -(-lengths // piece)
     places = np.repeat(np.arange(len(ids)), counts)
     starts = (np.arange(len(places)) - np.repeat(np.cumsum(counts) - counts, counts)) * piece

@@ -317,6 +317,7 @@ def test_what_is_chosen_for_sequences_is_said():
         "method cpc: a sequence has a future to be predicted",
         "encoder.name = sensors: 2 channels of a series",
         "training.batch_size = 64: each sequence has many frames",
+        "optimizer.lr = 0.001: products of rows of any length are learned in smaller steps",
         "pairs.window = 60: 60 samples are typical, and 4 make a frame",
     )
     assert (ready.recipe.encoder.head, ready.recipe.pairs.preset, ready.recipe.pairs.horizon) == ("steps", "none", 12)
