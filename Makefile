@@ -22,11 +22,12 @@ $(VENV)/installed: pyproject.toml constraints.txt
 	$(RUN)/pip install --quiet -c constraints.txt -e '.[all,dev]'
 	@touch $@
 
+# Each test computes on one thread; files of tests are shared out to as many processes as there are cores.
 test: lint browser
-	$(RUN)/pytest
+	$(RUN)/pytest -n auto --dist loadfile
 
 test-slow: lint browser
-	$(RUN)/pytest -m ''
+	$(RUN)/pytest -n auto --dist loadfile -m ''
 
 # The pages are tested in Chromium, which is installed where that is allowed.
 browser:
