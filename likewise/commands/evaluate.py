@@ -87,6 +87,8 @@ def evaluate(
             got = f"{tested.array.shape[1:]} and {items.array.shape[1:]}"
             raise DataError(f"test items must have the shape of the others, got {got}")
         train_ids, test_ids = np.arange(len(items)), np.arange(len(tested))
+    if not len(train_ids):
+        raise DataError(f"there is nothing to compare with in {items.name}: all items are its test part")
     labels: tuple[Tensor, Tensor] | tuple[None, None] = (None, None)
     if items.labels is not None and tested.labels is not None:
         labels = (torch.from_numpy(items.labels[train_ids]), torch.from_numpy(renamed(tested, items)[test_ids]))

@@ -226,3 +226,9 @@ def test_fine_tuning_on_other_labels(heard):
     result = command("finetune", heard, "--column", "y=player", "--labels", 1, "--epochs", 1, "--json")
     assert json.loads(result.stdout)["classes"] == 3
     assert result.stderr == ""
+
+
+def test_data_that_is_all_test_part_leaves_nothing_to_compare_with(heard):
+    source = clips(12) | {"is_test": np.ones(12, bool)}
+    with pytest.raises(DataError, match=r"^there is nothing to compare with in .*: all items are its test part$"):
+        likewise.evaluate(heard, source, progress=False)
