@@ -21,7 +21,7 @@ similarity and bias are ordinary autograd outside. The tiling follows online sof
 al., 2022).
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -32,6 +32,7 @@ from torch.nn.functional import softplus
 
 from likewise.losses.inputs import autocast_off
 from likewise.losses.masks import Mask, steps
+from likewise.losses.running import Pull, RunningLogSumExp, add_both, add_pulled, finite, keep, pulled_tiles
 from likewise.losses.tiles import Scratch, add_product, slabs_for, tile_shape, tiles, tiles_above_diagonal
 
 # Below this many scores a step costs what its calls into torch cost, and fewest are best: losses
@@ -109,100 +110,6 @@ def _is_safe(bound: float | None) -> bool:
     return bound is not None and bound <= SAFE_SCORE
 
 
-class _RunningLogSumExp:
-    """log Σ e^score of each row. Unless scores are safe, sums are relative to the highest one so far."""
-
-    def __init__(self, length: int, like: Tensor, safe: bool) -> None:
-        self.total = like.new_zeros(length)
-        self.highest = None if safe else like.new_full((length,), -torch.inf)
-
-    def add(self, rows: slice, scores: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Add a tile (r, c). Gives its weights, in its place, and what earlier sums were multiplied by."""
-        if self.highest is None:
-            weights = scores.exp_()
-            self.total[rows].add_(weights.sum(dim=1))
-            return weights, None
-        before = self.highest[rows]
-        highest = torch.maximum(before, scores.amax(dim=1))
-        shift = _finite(highest)
-        rescale = (before - shift).exp()
-        weights = scores.sub_(shift[:, None]).exp_()
-        self.total[rows].mul_(rescale).add_(weights.sum(dim=1))
-        self.highest[rows] = highest
-        return weights, rescale
-
-    def result(self) -> Tensor:
-        return self.total.log() if self.highest is None else self.highest + self.total.log()
-
-
-def _finite(lse: Tensor) -> Tensor:
-    """A row without candidates has log-sum -inf; relative to 0 its weights e^{-inf} are 0, not NaN."""
-    return lse.masked_fill(lse == -torch.inf, 0)
-
-
-def _add_both(
-    scores: Tensor, rows: slice, columns: slice, row_sums: _RunningLogSumExp, column_sums: _RunningLogSumExp
-) -> None:
-    """Add one tile to the sums of its rows and of its columns."""
-    if row_sums.highest is None:  # one exponential serves both
-        row_sums.add(rows, scores)
-        column_sums.total[columns].add_(scores.sum(dim=0))
-    else:
-        row_sums.add(rows, scores.clone())
-        column_sums.add(columns, scores.T)
-
-
-class _Pull:
-    """∂loss/∂score of any tile, from the log-sums of rows (and columns) and their gradients.
-
-    ∂/∂s_ij = row_grad_i e^{s_ij − row_lse_i} + column_grad_j e^{s_ij − column_lse_j}
-    """
-
-    def __init__(self, row: tuple[Tensor, Tensor], column: tuple[Tensor, Tensor] | None, safe: bool) -> None:
-        self.safe = safe
-        self.row = self._side(*row)
-        self.column = self.row if column is row else column and self._side(*column)
-        self.scratch = Scratch(row[0])
-
-    def _side(self, lse: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
-        # e^{s − lse} grad = e^s (e^{−lse} grad): where e^s is safe, the brackets are all that is needed.
-        lse = _finite(lse)
-        return (torch.exp(-lse) * grad if self.safe else lse), grad
-
-    def __call__(self, scores: Tensor, rows: slice, columns: slice) -> Tensor:
-        """The derivative for a tile of scores, which it may overwrite."""
-        if self.safe:
-            return self.of_weights(scores.exp_(), rows, columns)
-        lse, grad = self.row
-        spare = self.scratch.shaped(*scores.shape)
-        pulled = torch.sub(scores, lse[rows, None], out=spare).exp_().mul_(grad[rows, None])
-        if self.column is not None:
-            lse, grad = self.column
-            pulled += scores.sub_(lse[columns]).exp_().mul_(grad[columns])
-        return pulled
-
-    def of_weights(self, weights: Tensor, rows: slice, columns: slice) -> Tensor:
-        """The derivative for a tile of safe scores whose weights e^s are given."""
-        factor = self.row[0][rows, None]
-        spare = self.scratch.shaped(*weights.shape)
-        if self.column is not None:
-            factor = torch.add(factor, self.column[0][columns], out=spare)
-        return torch.mul(weights, factor, out=spare)
-
-
-def _pulled_tiles(
-    query: Tensor, keys: Tensor, mask: Mask, pull: _Pull, kept: Tensor | None
-) -> Iterator[tuple[slice, slice, Tensor, Tensor]]:
-    """∂loss/∂score of each tile, from the one that was kept or made once more, in the manner of `tiles`."""
-    if kept is not None:
-        rows, columns = slice(0, len(query)), slice(0, len(keys))
-        yield rows, columns, keys, pull.of_weights(kept, rows, columns)
-        return
-    remade = tiles_above_diagonal(query, mask) if keys is query else tiles(query, keys, mask)
-    for rows, columns, chunk, scores in remade:
-        yield rows, columns, chunk, pull(scores, rows, columns)
-
-
 class _Rows(Function):
     """Log-sums over the rows of query @ keys.T."""
 
@@ -219,8 +126,8 @@ class _Rows(Function):
         query, keys, lse, kept = ctx.saved_tensors
         d_query = torch.zeros_like(query)
         d_keys = torch.zeros_like(keys) if ctx.needs_input_grad[1] else None
-        pull = _Pull((lse, grad), None, ctx.safe or kept is not None)
-        _add_pulled(_pulled_tiles(query, keys, ctx.mask, pull, kept), query, d_query, d_keys)
+        pull = Pull((lse, grad), None, ctx.safe or kept is not None)
+        add_pulled(pulled_tiles(query, keys, ctx.mask, pull, kept), query, d_query, d_keys)
         return d_query, d_keys, None, None
 
 
@@ -241,8 +148,8 @@ class _Beside(Function):
         d_query = own * own_grad[:, None]
         d_own = query * own_grad[:, None] if ctx.needs_input_grad[1] else None
         d_keys = torch.zeros_like(keys) if ctx.needs_input_grad[2] else None
-        pull = _Pull((lse, grad), None, ctx.safe or kept is not None)
-        _add_pulled(_pulled_tiles(query, keys, ctx.mask, pull, kept), query, d_query, d_keys)
+        pull = Pull((lse, grad), None, ctx.safe or kept is not None)
+        add_pulled(pulled_tiles(query, keys, ctx.mask, pull, kept), query, d_query, d_keys)
         return d_query, d_own, d_keys, None, None
 
 
@@ -251,10 +158,10 @@ def _row_sums(query: Tensor, keys: Tensor, mask: Mask, safe: bool) -> tuple[Tens
 
     Those weights are relative to the highest score of their row; so are then the sums that divide them.
     """
-    sums, weights = _RunningLogSumExp(len(query), query, safe), None
+    sums, weights = RunningLogSumExp(len(query), query, safe), None
     for rows, _, _, scores in tiles(query, keys, mask):
         weights, _ = sums.add(rows, scores)
-    lse, kept = sums.result(), _keep(weights, query, keys, safe=True)
+    lse, kept = sums.result(), keep(weights, query, keys, safe=True)
     return lse, lse if kept is None else sums.total.log(), kept
 
 
@@ -267,11 +174,11 @@ class _Both(Function):
 
     @staticmethod
     def forward(ctx: Any, query: Tensor, keys: Tensor, mask: Mask, safe: bool) -> tuple[Tensor, Tensor, Tensor]:
-        row_sums, column_sums = (_RunningLogSumExp(len(query), query, safe) for _ in range(2))
+        row_sums, column_sums = (RunningLogSumExp(len(query), query, safe) for _ in range(2))
         for rows, columns, _, scores in tiles(query, keys, mask):
-            _add_both(scores, rows, columns, row_sums, column_sums)
+            add_both(scores, rows, columns, row_sums, column_sums)
         row_lse, column_lse = row_sums.result(), column_sums.result()
-        ctx.save_for_backward(query, keys, row_lse, column_lse, _keep(scores, query, keys, safe))
+        ctx.save_for_backward(query, keys, row_lse, column_lse, keep(scores, query, keys, safe))
         ctx.mask, ctx.safe = mask, safe
         return row_lse, column_lse, (query * keys).sum(dim=1)
 
@@ -281,8 +188,8 @@ class _Both(Function):
         query, keys, row_lse, column_lse, kept = ctx.saved_tensors
         d_query = keys * own_grad[:, None]
         d_keys = query * own_grad[:, None] if ctx.needs_input_grad[1] else None
-        pull = _Pull((row_lse, row_grad), (column_lse, column_grad), ctx.safe)
-        _add_pulled(_pulled_tiles(query, keys, ctx.mask, pull, kept), query, d_query, d_keys)
+        pull = Pull((row_lse, row_grad), (column_lse, column_grad), ctx.safe)
+        add_pulled(pulled_tiles(query, keys, ctx.mask, pull, kept), query, d_query, d_keys)
         return d_query, d_keys, None, None
 
 
@@ -294,14 +201,14 @@ class _Within(Function):
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, mask: Mask, safe: bool, away: int) -> tuple[Tensor, Tensor]:
-        sums, weights = _RunningLogSumExp(len(rows), rows, safe), None
+        sums, weights = RunningLogSumExp(len(rows), rows, safe), None
         for above, columns, _, scores in tiles_above_diagonal(rows, mask):
             if above == columns:
                 weights, _ = sums.add(above, scores)
             else:
-                _add_both(scores, above, columns, sums, sums)
+                add_both(scores, above, columns, sums, sums)
         lse = sums.result()
-        ctx.save_for_backward(rows, lse, _keep(weights, rows, rows, safe))
+        ctx.save_for_backward(rows, lse, keep(weights, rows, rows, safe))
         ctx.mask, ctx.safe, ctx.away = mask, safe, away
         partner = (rows[:away] * rows[away:]).sum(dim=1) if away else lse.new_empty(0)
         return lse, torch.cat([partner, partner])
@@ -316,30 +223,13 @@ class _Within(Function):
             torch.mul(rows[away:], both, out=d_rows[:away])
             torch.mul(rows[:away], both, out=d_rows[away:])
         side = lse, grad
-        pull = _Pull(side, side, ctx.safe)
+        pull = Pull(side, side, ctx.safe)
         with autocast_off(rows.device.type):
-            for above, columns, chunk, pulled in _pulled_tiles(rows, rows, ctx.mask, pull, kept):
+            for above, columns, chunk, pulled in pulled_tiles(rows, rows, ctx.mask, pull, kept):
                 add_product(d_rows[above], pulled, chunk)
                 if above != columns:
                     add_product(d_rows[columns], pulled.T, rows[above])
         return d_rows, None, None, None
-
-
-def _keep(weights: Tensor | None, query: Tensor, keys: Tensor, safe: bool) -> Tensor | None:
-    """The weights e^s of the last tile, where it is the only one and they are all that backward needs."""
-    alone = weights is not None and weights.shape == (len(query), len(keys))
-    return weights if safe and alone else None
-
-
-def _add_pulled(
-    pulled_tiles: Iterable[tuple[slice, slice, Tensor, Tensor]], query: Tensor, d_query: Tensor, d_keys: Tensor | None
-) -> None:
-    """Add to the gradients for query and keys what ∂loss/∂score of each tile gives them."""
-    with autocast_off(query.device.type):
-        for rows, columns, chunk, pulled in pulled_tiles:
-            add_product(d_query[rows], pulled, chunk)
-            if d_keys is not None:
-                add_product(d_keys[columns], pulled.T, query[rows])
 
 
 class _Lookup(Function):
@@ -377,7 +267,7 @@ class _LookupBlock:
 
     def __init__(self, query: Tensor, safe: bool, slabs: int) -> None:
         self.query, self.slabs = query, slabs
-        self.sums = _RunningLogSumExp(slabs * len(query), query, safe)
+        self.sums = RunningLogSumExp(slabs * len(query), query, safe)
         self.total_read = query.new_zeros(slabs, *query.shape)
         self.scratch = Scratch(query)
 
@@ -402,7 +292,7 @@ class _LookupBlock:
     def read(self) -> Tensor:
         """Σ_j P_ij key_j: what each slab read, weighed by its share in the sum."""
         lse = self._lse_of_slabs()
-        share = (lse - _finite(lse.logsumexp(dim=0))).exp()
+        share = (lse - finite(lse.logsumexp(dim=0))).exp()
         total = self.sums.total.view(self.slabs, -1)
         return (self.total_read * (share / total.masked_fill(total == 0, 1))[..., None]).sum(dim=0)
 
@@ -423,7 +313,7 @@ class _Hardest(Function):
             highest[rows], order = torch.cat([highest[rows], tops], dim=1).topk(shape[1], dim=1)
             places[rows] = torch.cat([places[rows], columns_of_tops + columns.start], dim=1).gather(1, order)
         lse = highest.logsumexp(dim=1)
-        ctx.save_for_backward(query, keys, places, (highest - _finite(lse)[:, None]).exp_())
+        ctx.save_for_backward(query, keys, places, (highest - finite(lse)[:, None]).exp_())
         return lse
 
     @staticmethod
@@ -463,7 +353,7 @@ class _SoftplusSum(Function):
             (rows, columns, chunk, scores.sigmoid_().mul_(grad[rows, None]))
             for rows, columns, chunk, scores in tiles(query, keys, ctx.mask)
         )
-        _add_pulled(pulled, query, d_query, d_keys)
+        add_pulled(pulled, query, d_query, d_keys)
         return d_query, d_keys, None
 
 
