@@ -20,8 +20,8 @@ from likewise import data
 from likewise.evaluation.knn import KNN, knn
 from likewise.pairs import augment
 from likewise.training import plan
+from likewise.training.features import features
 from likewise.training.progress import Observer
-from likewise.training.run import features
 from likewise.training.trainer import Trainer
 
 TRIAL_STEPS = 8

@@ -149,7 +149,7 @@ def memory() -> None:
             return take(batch, total)
 
         run.learner.step = step  # type: ignore[method-assign]
-        run.run(resume=False)
+        run.run()
     growth = sizes[2000] / sizes[200] - 1
     rows = [[f"{at:,}", f"{size:,.0f} MiB"] for at, size in sizes.items()]
     text = "\n\n".join(

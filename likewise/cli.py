@@ -55,7 +55,7 @@ def train(
         typer.Argument(
             metavar="DATA",
             help="A folder of images, audio or CSV files, .npy, .npz, idx, CIFAR, Parquet or tar shards; "
-            "or digits, mnist5k, sounds.",
+            "or digits, mnist5k, sounds, shapes.",
         ),
     ],
     method: Annotated[

@@ -10,7 +10,7 @@ from typing import Any
 from likewise.pairs.future import NEGATIVES
 from likewise.training.recipe import Recipe, RecipeError, check_choice
 
-PAIRS = ("views", "groups", "future")
+PAIRS = ("views", "groups", "future", "captions")
 KEYS = ("encoder", "momentum", "bank")
 DICTIONARIES = ("batch", "queue", "bank")
 LOSSES = ("info_nce", "nt_xent", "symmetric_info_nce", "sigmoid", "nce", "pair_margin", "triplet", "sup_con")
@@ -117,6 +117,19 @@ METHODS = {
         "info_nce",
         {"loss.temperature": 1.0, "loss.similarity": "dot", "encoder.head": "steps", "pairs.preset": "none"},
     ),
+    "clip": Method(
+        "Radford et al., 2021",
+        "captions",
+        "encoder",
+        "batch",
+        "symmetric_info_nce",
+        {
+            "loss.temperature": 0.07,
+            "loss.learnable": True,
+            "encoder.head": "linear",
+            "pairs.preset": "captions",
+        },
+    ),
 }
 
 # Losses that score the rows of a batch against each other have no use for any other dictionary.
@@ -153,8 +166,21 @@ def refusal(recipe: Recipe) -> str | None:
             f"pairs future and head steps go together, one matrix a step ahead, got pairs {kind} "
             f"and head {recipe.encoder.head}"
         )
-    if recipe.pairs.symmetric and kind == "future":
-        return "pairs.symmetric needs two views of an item, but pairs future has one window"
+    if recipe.pairs.symmetric and kind in ("future", "captions"):
+        what = "one window" if kind == "future" else "an image and a caption"
+        return f"pairs.symmetric needs two views of an item, but pairs {kind} has {what}"
+    if kind == "captions" and by == "momentum":
+        return (
+            "pairs captions has keys by the text tower, which learns by their gradient, so keys must be by encoder, "
+            "got momentum"
+        )
+    if recipe.encoder.frozen and not recipe.encoder.init:
+        return "encoder.frozen keeps the weights that encoder.init names, and it names none"
+    if recipe.training.chunk and (by != "encoder" or kind == "future"):
+        return (
+            "training.chunk embeds pairs in parts and then scores them together, so keys must be by encoder and pairs "
+            f"views, groups or captions, got keys by {by} and pairs {kind}"
+        )
     if kind == "future" and recipe.pairs.negatives == "same" and dictionary != "batch":
         return (
             f"pairs.negatives same draws from the query's own window, so the dictionary must be batch, got {dictionary}"
@@ -201,6 +227,9 @@ def _words(name: str, method: Method) -> list[str]:
     if method.pairs == "future":
         words = f"{scale}, {recipe.loss.similarity} product, {recipe.pairs.horizon} steps ahead, one matrix a step"
         return [method.pairs, keys, dictionary, method.loss, words, method.paper]
+    if method.pairs == "captions":
+        words = f"{scale}, learned, {recipe.encoder.head} heads to {recipe.encoder.dim}"
+        return [method.pairs, "text tower", dictionary, method.loss, words, method.paper]
     preset = f", {recipe.pairs.preset} views" if recipe.pairs.preset else ""
     words = f"{scale}, {recipe.encoder.head} head to {recipe.encoder.dim}{preset}"
     return [method.pairs, keys, dictionary, method.loss, words, method.paper]

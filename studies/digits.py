@@ -13,9 +13,10 @@ from likewise.evaluation.few_labels import few_labels
 from likewise.evaluation.geometry import alignment, geometry
 from likewise.evaluation.knn import knn
 from likewise.randomness import generator
+from likewise.training.features import features
 from likewise.training.plan import Plan, make_plan
 from likewise.training.progress import Observer
-from likewise.training.run import build_augmentation, features, preprocessing
+from likewise.training.run import build_augmentation, preprocessing
 from likewise.training.towers import build_tower
 from likewise.training.trainer import Trainer
 from studies.page import measured_once
@@ -43,7 +44,7 @@ def learn(study: str, method: str, settings: Mapping[str, Any], seed: int) -> di
         ready = make_plan(SOURCE, method, asked, progress=False)
         with tempfile.TemporaryDirectory() as folder:
             # The loop itself, because `likewise.train` would also write a report that nobody reads.
-            run = Trainer(ready, Path(folder), Observer()).run(resume=False)
+            run = Trainer(ready, Path(folder), Observer()).run()
             encoder, last = run.encoder, run.metrics[-1]
         network = torch.nn.Sequential(encoder.backbone, encoder.head).eval()
         everything = np.arange(len(ready.items))

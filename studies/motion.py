@@ -69,7 +69,7 @@ def compare(
         if not encoder:
             asked = {"training.steps": STEPS[method], "optimizer.lr": LR}
             ready = make_plan(items, method, asked, progress=False)
-            encoder.append(Trainer(ready, folder, Observer()).run(resume=False).encoder)
+            encoder.append(Trainer(ready, folder, Observer()).run().encoder)
         result = finetune(encoder[0], items, labels=share, seed=draw, progress=False)
         return {"scratch": result.scratch, "finetuned": result.finetuned, "labels": result.labels}
 

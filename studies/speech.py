@@ -23,9 +23,10 @@ from benchmarks.measure import describe_machine, table
 from likewise import data
 from likewise.commands import raw
 from likewise.evaluation.linear import linear_probe
+from likewise.training.features import features
 from likewise.training.plan import make_plan
 from likewise.training.progress import Observer
-from likewise.training.run import build_augmentation, features, preprocessing
+from likewise.training.run import build_augmentation, preprocessing
 from likewise.training.towers import build_tower
 from likewise.training.trainer import Trainer
 from studies.page import COLOURS, grid, measured_once, picture, print_row, write_section
@@ -94,7 +95,7 @@ def train(arrays: Arrays, test: NDArray[Any], horizon: int, seed: int) -> tuple[
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         trainer = Trainer(ready, Path(folder), Observer())
-        encoder = trainer.run(resume=False).encoder
+        encoder = trainer.run().encoder
         seconds = time.monotonic() - began
         ahead = trainer.accuracy_ahead(ready.test)
     vectors = features(encoder.backbone, encoder.augmentation, ready.items, np.arange(len(ready.items)))

@@ -24,9 +24,10 @@ from likewise.data import DataError, Items
 from likewise.randomness import generator, number
 from likewise.training import optimizers, schedule
 from likewise.training.batches import read
+from likewise.training.features import features
 from likewise.training.metrics import write_whole
 from likewise.training.plan import split
-from likewise.training.run import Encoder, RunError, features, load, save_module, save_weights
+from likewise.training.run import Encoder, RunError, load, save_module, save_weights
 from likewise.training.towers import build_tower
 
 FEWEST_STEPS, FEWEST_EPOCHS = 300, 10
@@ -124,13 +125,15 @@ def finetune(
         predicted = features(network, encoder.augmentation, tested, test_ids).argmax(dim=1)
         return float((predicted == answers).double().mean()), network
 
-    fresh = build_tower(recipe.with_values({"encoder.init": "", "encoder.bn_splits": 1, "seed": seed}), about).encoder
+    fresh = build_tower(
+        recipe.with_values({"encoder.init": "", "encoder.frozen": False, "encoder.bn_splits": 1, "seed": seed}), about
+    ).encoder
     from_scratch, _ = accuracy(fresh, "from scratch")
     finetuned, network = accuracy(copy.deepcopy(encoder.backbone), "fine-tuning")
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(folder / "recipe.toml", recipe.toml())
-        save_weights(folder, network[0], encoder.head, about)
+        save_weights(folder, {"encoder": network[0], "head": encoder.head}, about)
         save_module(folder / "classifier.safetensors", network[1], {"classes": json.dumps(items.classes)})
     return FineTuned(
         finetuned=finetuned,

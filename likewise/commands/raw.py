@@ -15,8 +15,8 @@ from likewise.data.sequences import Sequences
 from likewise.data.spectra import mfcc
 from likewise.pairs import augment
 from likewise.pairs.crops import centre_square
+from likewise.training.features import EMBED_BATCH, PIECE
 from likewise.training.plan import is_audio
-from likewise.training.run import EMBED_BATCH, PIECE
 
 Ids = NDArray[np.int64]
 SIDE = 32  # images are compared at no more pixels than this, so that they fit in memory

@@ -21,18 +21,9 @@ from likewise.data.sequences import Sequences
 from likewise.pairs import augment, sequence_views
 from likewise.randomness import generator, number
 from likewise.training.batches import read
+from likewise.training.features import EMBED_BATCH, channel_statistics, features, frame_features, place_of
 from likewise.training.recipe import Recipe
-from likewise.training.run import (
-    EMBED_BATCH,
-    Encoder,
-    channel_statistics,
-    check_layer,
-    encoder_words,
-    features,
-    frame_features,
-    load,
-    place_of,
-)
+from likewise.training.run import Encoder, check_layer, encoder_words, load
 from likewise.training.towers import build_tower
 
 Ids = NDArray[np.int64]
@@ -107,7 +98,8 @@ def _run(encoder: Encoder, layer: str, columns: Mapping[str, str] | None, progre
     # Copies: neither the mode nor the place of the caller's encoder changes.
     learned = copy.deepcopy(nn.Sequential(encoder.backbone, encoder.head)).to(device)
     # Random weights also where the run started from others, whose file may be gone.
-    fresh = build_tower(recipe.with_values({"encoder.init": "", "encoder.bn_splits": 1}), about)
+    anew = {"encoder.init": "", "encoder.frozen": False, "encoder.bn_splits": 1}
+    fresh = build_tower(recipe.with_values(anew), about)
     untrained = nn.Sequential(fresh.encoder, fresh.head).to(device)
 
     def way(network: nn.Sequential) -> Way:

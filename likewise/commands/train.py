@@ -95,8 +95,8 @@ def train(
             "several devices start this program anew, so it must be a file: call train in a script, or use the command"
         )
     ready = plan.make_plan(source, method, asked, progress=progress and ranks.is_first())
-    trainer = Trainer(ready, folder, observer)
-    run = trainer.run(resume)
+    trainer = Trainer(ready, folder, observer, resume=resume)
+    run = trainer.run()
     if ranks.is_first():
         try:
             write_whole(run.report, render(contents(trainer, run.metrics)))

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from likewise.data.arrays import from_array
 from likewise.data.items import DataError, Items
 from likewise.data.labels import labelled
+from likewise.data.shapes import shapes
 from likewise.data.sounds import sounds
 
-NAMES = ("digits", "mnist5k", "sounds")
+NAMES = ("digits", "mnist5k", "sounds", "shapes")
 
 
 def needed(module: str, wanted: str, extra: str) -> ModuleType:
@@ -32,9 +33,11 @@ def _mnist5k(package: ModuleType) -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 def builtin(name: str, size: int | None) -> Items:
-    """`digits`: 1,797 of 8 × 8; `mnist5k`: 5,000 of 28 × 28; `sounds`: 600 clips."""
+    """`digits`: 1,797 of 8 × 8; `mnist5k`: 5,000 of 28 × 28; `sounds`: 600 clips; `shapes`: 1,200 with captions."""
     if name == "sounds":
         return sounds()
+    if name == "shapes":
+        return shapes(size)
     if name == "digits":
         found = importlib.import_module("sklearn.datasets").load_digits()
         pixels, y = np.rint(found.images * (255 / 16)), found.target

@@ -58,7 +58,7 @@ def open(  # noqa: A001
     The source is a folder of images or of audio (in class folders or not), a folder of images whose
     captions are in `captions.jsonl` or `captions.csv`, a `.npy` or `.npz` file, a `.csv` or Parquet file of
     time series or a folder of them, MNIST's idx files, CIFAR's folder, a Parquet file of images or WebDataset
-    tar file or a folder of them, a built-in name (`digits`, `mnist5k`, `sounds`; a path of that name comes
+    tar file or a folder of them, a built-in name (`digits`, `mnist5k`, `sounds`, `shapes`; a path of that name comes
     first), an array, a dictionary of arrays named as in an `.npz`, or `Items`.
 
     Encoded images become RGB squares of side `size`: the shorter side is scaled to it and the middle

@@ -10,16 +10,20 @@ from likewise.encoders.batch_norm import has_batch_norm, split_batch_norm
 from likewise.encoders.catalog import ENCODERS, build
 from likewise.encoders.heads import HEADS, StepsAhead, build_head
 from likewise.encoders.sequence import SEQUENCE_ENCODERS, SequenceEncoder
+from likewise.encoders.text import TEXT_ENCODERS, TextTransformer, build_text
 from likewise.encoders.weights import load_weights
 
 __all__ = [
     "ENCODERS",
     "HEADS",
     "SEQUENCE_ENCODERS",
+    "TEXT_ENCODERS",
     "SequenceEncoder",
     "StepsAhead",
+    "TextTransformer",
     "build",
     "build_head",
+    "build_text",
     "has_batch_norm",
     "load_weights",
     "split_batch_norm",

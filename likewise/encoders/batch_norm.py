@@ -177,8 +177,9 @@ def split_batch_norm(module: nn.Module, splits: int) -> nn.Module:
 
 
 def has_batch_norm(module: nn.Module) -> bool:
-    """Whether rows of one batch see each other through batch statistics anywhere in `module`."""
-    return any(isinstance(part, _BatchNorm) for part in module.modules())
+    """Whether rows of one batch see each other through batch statistics anywhere in `module`, in its present mode."""
+    norms = [part for part in module.modules() if isinstance(part, _BatchNorm)]
+    return any(part.training or part.running_mean is None for part in norms)
 
 
 def check_splits(splits: int) -> None:

@@ -43,18 +43,19 @@ class FeedForward(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and a feed-forward layer, each normed before and added after."""
+    """Attention and a feed-forward layer, each normed before, with dropout after, and added."""
 
-    def __init__(self, dim: int, heads: int, *, causal: bool = False) -> None:
+    def __init__(self, dim: int, heads: int, *, causal: bool = False, dropout: float = 0.0) -> None:
         super().__init__()
         self.norm1 = nn.LayerNorm(dim, eps=1e-6)
         self.attn = Attention(dim, heads, causal=causal)
         self.norm2 = nn.LayerNorm(dim, eps=1e-6)
         self.mlp = FeedForward(dim)
+        self.dropout = nn.Dropout(dropout)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        tokens = tokens + self.attn(self.norm1(tokens))
-        return tokens + self.mlp(self.norm2(tokens))  # type: ignore[no-any-return]
+        tokens = tokens + self.dropout(self.attn(self.norm1(tokens)))
+        return tokens + self.dropout(self.mlp(self.norm2(tokens)))  # type: ignore[no-any-return]
 
 
 class PatchEmbedding(nn.Module):

@@ -306,10 +306,16 @@ def _simclr(size: int, channels: int) -> Augmentation:
     return PhotoViews(size, channels, crop=Crop((0.08, 1.0)), jitter=jitter, grey=0.2, blur=blur)
 
 
+def _captions(size: int, channels: int) -> Augmentation:
+    """For images with words: no mirror images and no other hues, since captions speak of sides and colours."""
+    return PhotoViews(size, channels, crop=Crop((0.5, 1.0), flip=0.0), jitter=Jitter(0.4, 0.4, 0.4, 0.0, p=0.8))
+
+
 PRESETS: dict[str, Callable[[int, int], Augmentation]] = {
     "moco_v1": _moco_v1,
     "moco_v2": _moco_v2,
     "simclr": _simclr,
+    "captions": _captions,
     "greyscale": DrawingViews,
     "vector": lambda size, channels: VectorViews(size),
     "none": PlainViews,

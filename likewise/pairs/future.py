@@ -30,7 +30,7 @@ class Future:
     def partners(self, items: Tensor, rng: torch.Generator) -> Tensor:
         return items
 
-    def ids(self, items: Tensor) -> Tensor:
+    def ids(self, items: Tensor, partners: Tensor) -> Tensor:
         return items
 
     def frame_ids(self, items: Tensor, first: Tensor, there: Tensor) -> Tensor:

@@ -34,6 +34,6 @@ class Groups:
         partners = self._members[self._first[items] + place]
         return torch.where(self.groups[items] < 0, items, partners)
 
-    def ids(self, items: Tensor) -> Tensor:
+    def ids(self, items: Tensor, partners: Tensor) -> Tensor:
         """(item, group) of each, (n, 2)."""
         return torch.stack([items, self.groups[items]], dim=1)

@@ -12,5 +12,5 @@ class Views:
     def partners(self, items: Tensor, rng: torch.Generator) -> Tensor:
         return items
 
-    def ids(self, items: Tensor) -> Tensor:
+    def ids(self, items: Tensor, partners: Tensor) -> Tensor:
         return items

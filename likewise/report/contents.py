@@ -19,10 +19,11 @@ from likewise.evaluation.knn import knn
 from likewise.evaluation.neighbours import nearest
 from likewise.report import pictures
 from likewise.training.batches import Batch
+from likewise.training.features import features
 from likewise.training.learner import Learner
 from likewise.training.plan import lines, spread
 from likewise.training.recipe import Recipe
-from likewise.training.run import encoder_words, features
+from likewise.training.run import encoder_words
 from likewise.training.scores import same_ids
 from likewise.training.towers import FutureTower
 from likewise.training.trainer import Trainer
@@ -208,8 +209,8 @@ def some_pairs(learner: Learner, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         there = (ids[:, 0] >= 0).nonzero()[:, 0]
         chosen = there[torch.from_numpy(spread(np.arange(len(there)), PAIRED))]
         return rows[0][chosen], rows[1][chosen], ids[chosen]
-    dtype = next(learner.tower.parameters()).dtype
-    first, second = (learner.tower(learner.views(batch, which)[:PAIRED].to(dtype)) for which in ("first", "second"))
+    found = learner.tower(*learner.pairs_of(batch, slice(PAIRED)))
+    first, second = found if isinstance(found, tuple) else found.chunk(2)
     return first, second, batch.ids[:PAIRED].to(first.device)
 
 
@@ -282,7 +283,7 @@ def pairs(trainer: Trainer) -> dict[str, Any]:
     ids = trainer.plan.train[batch.items[:n].numpy()]
     future = trainer.recipe.pairs.kind == "future"
     names = {"first": "window" if future else "first view", "second": "second view"}
-    if future or trainer.recipe.keys.by == "bank":
+    if trainer.recipe.pairs.kind in ("future", "captions") or trainer.recipe.keys.by == "bank":
         del names["second"]  # a bank's second is the item's slot
     views = (learner.views(batch, which)[:n] for which in names)
     sheets = [pictures.of_items(items, ids), *(pictures.of_views(v, learner.augmentation, items) for v in views)]

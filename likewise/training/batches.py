@@ -17,10 +17,13 @@ from torch import Tensor
 from likewise import ranks
 from likewise.data import Items
 from likewise.data.sequences import Sequences
+from likewise.pairs.captions import Captions
 from likewise.pairs.future import Future
 from likewise.pairs.groups import Groups
 from likewise.pairs.views import Views
 from likewise.randomness import generator
+
+Pairs = Views | Groups | Future | Captions
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,7 @@ class Batch:
     items: Tensor  # (n,): places in the training part
     ids: Tensor  # (n,) or (n, g)
     data: Tensor  # (n, c, h, w), (n, f) or (n, t, c)
-    partner_data: Tensor  # the same; of the items themselves where an item is its own partner
+    partner_data: Tensor  # the same; of the items themselves where an item is its own partner; or tokens (n, t)
     starts: Tensor  # (n,): where in their sequences the windows `data` begin; 0 for what is no sequence
 
 
@@ -47,7 +50,7 @@ class Batches:
         self,
         items: Items,
         train: np.ndarray,
-        pairs: Views | Groups | Future,
+        pairs: Pairs,
         *,
         size: int,
         seed: int,
@@ -70,9 +73,12 @@ class Batches:
         partners = self.pairs.partners(items, generator(self.seed, "partner", step))[self.rows]
         items = items[self.rows]
         data, starts = self._read(items, "first", step)
-        alone = torch.equal(items, partners) and (isinstance(self.pairs, Future) or not self.window)
-        partner_data = data if alone else self._read(partners, "second", step)[0]
-        return Batch(step, self.rows, items, self.pairs.ids(items), data, partner_data, starts)
+        if isinstance(self.pairs, Captions):
+            partner_data = self.pairs.read(partners)
+        else:
+            alone = torch.equal(items, partners) and (isinstance(self.pairs, Future) or not self.window)
+            partner_data = data if alone else self._read(partners, "second", step)[0]
+        return Batch(step, self.rows, items, self.pairs.ids(items, partners), data, partner_data, starts)
 
     def ahead(self, first: int, end: int) -> Iterator[Batch]:
         """The batches of steps `first` to `end`, read by `workers` threads while earlier ones are used."""
@@ -98,6 +104,8 @@ class Batches:
     @property
     def distinct(self) -> bool:
         """Whether no two rows of a step share an id."""
+        if isinstance(self.pairs, Captions):
+            return self.pairs.distinct
         return self.pairs.columns == 1 and len(self.visits) == len(self.train)
 
     def _draw_order(self, epoch: int) -> Tensor:

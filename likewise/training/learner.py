@@ -4,38 +4,60 @@ Everything that learns or is kept between steps is here; nothing here knows of f
 """
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from likewise import ranks
 from likewise.dictionaries import Found, InBatch, KeyQueue, MemoryBank, MomentumEncoder, consistency
 from likewise.encoders.batch_norm import has_batch_norm
+from likewise.pairs.augment import Draws
 from likewise.pairs.future import Future
 from likewise.randomness import generator, number
 from likewise.training import optimizers, schedule
 from likewise.training.ahead import look_ups_ahead
 from likewise.training.batches import Batch, Batches
-from likewise.training.recipe import Recipe
+from likewise.training.recipe import Recipe, RecipeError
 from likewise.training.run import build_augmentation
 from likewise.training.scores import SCORES, LookUp, build_loss
-from likewise.training.towers import FutureTower, Tower, build_tower
+from likewise.training.towers import AnyTower, CaptionTower, FutureTower, build_tower
+
+ALL = slice(None)
+Inputs = Callable[[slice], tuple[Tensor, ...]]  # what a tower is given, of a part of the batch
 
 
 class Model(nn.Module):
     """What is distributed over ranks: the tower, and the loss for the sake of its parameters."""
 
-    def __init__(self, tower: Tower | FutureTower, loss: nn.Module) -> None:
+    def __init__(self, tower: AnyTower, loss: nn.Module) -> None:
         super().__init__()
         self.tower, self.loss = tower, loss
 
-    def forward(self, views: Tensor) -> Any:
-        return self.tower(views)
+    def forward(self, inputs: Inputs, parts: Sequence[slice]) -> list[Any]:
+        """What the tower makes of each part."""
+        return in_parts(self.tower, inputs, parts)
+
+
+def in_parts(tower: nn.Module, inputs: Inputs, parts: Sequence[slice]) -> list[Any]:
+    """What the tower makes of each part of a batch, all in one graph.
+
+    Of several parts only the embeddings are kept, and backward, once it has the gradient of all of them, makes each
+    part anew, dropout included: gradient caching (Gao et al., 2021). Memory is that of one part.
+    """
+
+    def of(part: slice) -> Any:
+        return tower(*inputs(part))
+
+    if len(parts) == 1:
+        return [of(parts[0])]
+    return [checkpoint(of, part, use_reentrant=False) for part in parts]
 
 
 @dataclass(frozen=True)
@@ -55,6 +77,12 @@ class Learner:
         self.recipe, self.batches, self.labels, self.fabric = recipe, batches, labels, fabric
         self.augmentation = build_augmentation(recipe, about)
         tower = build_tower(recipe, about)
+        if recipe.training.chunk and has_batch_norm(tower):
+            raise RecipeError(
+                "training.chunk embeds a batch in parts, whose batch statistics would be others than the batch's: "
+                f"choose an encoder and a head without batch norm, such as vit_tiny and mlp, got {recipe.encoder.name} "
+                f"and {recipe.encoder.head}"
+            )
         if fabric.world_size > 1 and recipe.keys.by == "encoder" and fabric.device.type == "cuda":
             tower = nn.SyncBatchNorm.convert_sync_batchnorm(tower)  # type: ignore[no-untyped-call]  # one batch, one set of statistics
         model = Model(tower, build_loss(recipe.loss, len(batches.train)))
@@ -75,6 +103,7 @@ class Learner:
         # Only batch norm tells a shuffled batch from another.
         self.shuffles = self.copy is not None and has_batch_norm(tower)
         self.both = recipe.pairs.symmetric or recipe.loss.kind == "nt_xent"
+        self._draws = lru_cache(maxsize=2)(self._draw)
 
     def step(self, batch: Batch, total: int) -> Taken:
         """Take one step of `total`."""
@@ -117,6 +146,11 @@ class Learner:
         """
         torch.manual_seed(number(self.recipe.seed, f"dropout of rank {ranks.index()}", batch.step))
         ids = batch.ids.to(self.fabric.device)
+        if self.copy is None and self.recipe.keys.by == "encoder" and not isinstance(self.tower, FutureTower):
+            one, other = self.embed_pairs(batch)
+            if not self.both:
+                return one, other, ids
+            return neighbours(one, other), neighbours(other, one), ids.repeat_interleave(2, dim=0)
         first = self.views(batch, "first")
         if isinstance(self.tower, FutureTower):
             return self.encode_future(batch, first)
@@ -124,11 +158,6 @@ class Learner:
             query = self.embed(first)
             return query, query.detach(), ids
         second = self.views(batch, "second")
-        if self.copy is None:
-            one, other = self.embed(torch.cat([first, second])).chunk(2)
-            if not self.both:
-                return one, other, ids
-            return neighbours(one, other), neighbours(other, one), ids.repeat_interleave(2, dim=0)
         if not self.both:
             return self.embed(first), self.encode_keys(second, batch.step), ids
         one, other = self.embed(torch.cat([first, second])).chunk(2)
@@ -148,12 +177,35 @@ class Learner:
             key = self.encode_keys(windows, batch.step)
         return query, key.flatten(0, 1), ids
 
+    def embed_pairs(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Both of each pair, (n, d) each, in one pass through the model, or in one for each chunk of the batch."""
+        found = self.through_model(partial(self.pairs_of, batch), self.parts(batch))
+        one, other = zip(*(each if isinstance(each, tuple) else each.chunk(2) for each in found), strict=True)
+        return torch.cat(one), torch.cat(other)
+
+    def pairs_of(self, batch: Batch, part: slice) -> tuple[Tensor, ...]:
+        """What the tower is given: views of both, one after the other, or views of images and tokens of captions."""
+        first = self.views(batch, "first", part)
+        if isinstance(self.tower, CaptionTower):
+            return first, batch.partner_data[part].to(self.fabric.device, non_blocking=True)
+        return (torch.cat([first, self.views(batch, "second", part)]),)
+
+    def parts(self, batch: Batch) -> list[slice]:
+        """The rows that are embedded at once: all of them, or chunk by chunk."""
+        rows = len(batch.items)
+        size = self.recipe.training.chunk or rows
+        return [slice(start, min(start + size, rows)) for start in range(0, rows, size)]
+
     def embed(self, views: Tensor) -> Any:
-        """Views through the model: float32, or float64 in a run that is."""
+        """Views through the model, all at once."""
+        return self.through_model(lambda part: (views,), [ALL])[0]
+
+    def through_model(self, inputs: Inputs, parts: Sequence[slice]) -> list[Any]:
+        """Embeddings of each part: float32, or float64 in a run that is."""
         before = torch.get_default_dtype()
         torch.set_default_dtype(self.dtype)  # Fabric hands out embeddings in the default dtype
         try:
-            return self.model(views)
+            return self.model(inputs, parts)  # type: ignore[no-any-return]
         finally:
             torch.set_default_dtype(before)
 
@@ -172,14 +224,17 @@ class Learner:
             shuffled = self.copy(ranks.gather(views)[order[mine]])
             return ranks.gather(shuffled)[back[mine]].to(self.dtype)
 
-    def views(self, batch: Batch, which: str) -> Tensor:
-        """The first or second views of a batch: drawn for the whole batch, this rank's rows applied."""
-        data = batch.data if which == "first" else batch.partner_data
-        drawn = self.augmentation.draw(self.batches.size, generator(self.recipe.seed, f"{which} view", batch.step))
-        views = self.augmentation.apply(data.to(self.fabric.device, non_blocking=True), drawn.rows(batch.rows))
+    def views(self, batch: Batch, which: str, part: slice = ALL) -> Tensor:
+        """The first or second views of a batch, or a part of them: drawn for the whole batch, this rank's applied."""
+        data = (batch.data if which == "first" else batch.partner_data)[part]
+        drawn = self._draws(which, batch.step).rows(batch.rows).rows(part)
+        views = self.augmentation.apply(data.to(self.fabric.device, non_blocking=True), drawn)
         if self.channels_last:
             views = views.contiguous(memory_format=torch.channels_last)
         return views.to(self.dtype)
+
+    def _draw(self, which: str, step: int) -> Draws:
+        return self.augmentation.draw(self.batches.size, generator(self.recipe.seed, f"{which} view", step))
 
     def consistency(self) -> float:
         """How consistent the dictionary is with today's encoder; 1 for a batch, NaN for an empty one."""
@@ -194,17 +249,19 @@ class Learner:
         Gives the names of parameters that no gradient reached.
         """
         tower = copy.deepcopy(self.tower)
-        views = self.views(batch, "first")
+        of_pairs = self.recipe.keys.by != "bank" and not isinstance(tower, FutureTower)
+
+        def inputs(part: slice) -> tuple[Tensor, ...]:
+            both = of_pairs and (self.both or self.copy is None)
+            return self.pairs_of(batch, part) if both else (self.views(batch, "first", part),)
+
         with self.fabric.autocast():
-            if self.recipe.keys.by != "bank" and isinstance(tower, Tower):
-                second = self.views(batch, "second")
-                both = torch.cat([views, second])
-                views = both if self.both or self.copy is None else views
-                if self.copy is not None:
-                    with torch.no_grad():
-                        tower(both if self.both else second)
-            rows = tower(views)
-            energy = sum(part.float().square().sum() for part in (rows if isinstance(rows, tuple) else (rows,)))
+            if of_pairs and self.copy is not None:
+                with torch.no_grad():
+                    tower(*(inputs(ALL) if self.both else (self.views(batch, "second"),)))
+            rows = in_parts(tower, inputs, self.parts(batch))
+            outputs = [part for found in rows for part in (found if isinstance(found, tuple) else (found,))]
+            energy = sum(part.float().square().sum() for part in outputs)
         energy.backward()
         energy.item()
         return [name for name, p in tower.named_parameters() if p.requires_grad and p.grad is None]

@@ -4,6 +4,7 @@ import functools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from likewise.randomness import generator
 from likewise.training import schedule
 from likewise.training.batches import visits
 from likewise.training.progress import duration
-from likewise.training.recipe import Recipe, RecipeError, check_choice, parse_columns
+from likewise.training.recipe import Recipe, RecipeError, check_choice, parse_columns, read_toml
 from likewise.training.run import stored_size
 
 BATCH_SIZE = Recipe().training.batch_size
@@ -89,6 +90,16 @@ def make_plan(source: Any, method: str | None, asked: Mapping[str, Any], *, prog
         )
     if recipe.pairs.kind == "future" and not isinstance(items, Sequences):
         raise RecipeError(f"pairs future needs sequences, which have one, got {items.kind}s in {items.name}")
+    if recipe.pairs.kind == "captions":
+        if items.captions is None or items.kind != "image":
+            got = "none" if items.kind == "image" else f"{items.kind}s"
+            raise RecipeError(
+                f"pairs captions needs images with captions (captions.jsonl or .csv in a folder, captions in an .npz, "
+                f".txt in shards), got {got} in {items.name}"
+            )
+        large = torch.accelerator.is_available()
+        where = "there is an accelerator" if large else "there is no accelerator; text_small is larger and slower"
+        choose("text.name", "text_small" if large else "text_tiny", where)
     if isinstance(items, Sequences):
         if recipe.data.rate not in (0, items.rate):
             got = f"{items.rate:,}" if items.rate else "an unknown one"
@@ -111,9 +122,12 @@ def make_plan(source: Any, method: str | None, asked: Mapping[str, Any], *, prog
         recipe = recipe.with_values({"data.size": items.array.shape[1]})
     else:
         recipe = recipe.with_values({"data.size": recipe.data.size or min(items.array.shape[2:])})
+        for key, value in encoder_of(recipe.encoder.init).items():
+            choose(key, value, f"that of {recipe.encoder.init}")
         large = torch.accelerator.is_available()
         where = "there is an accelerator" if large else "there is no accelerator; resnet18 is larger and slower"
-        choose("encoder.name", "resnet18" if large else "resnet_tiny", where)
+        if not recipe.encoder.name:
+            choose("encoder.name", "resnet18" if large else "resnet_tiny", where)
         if items.array.shape[1] == 1:
             choose("pairs.preset", "greyscale", "the images have one channel")
         elif not recipe.pairs.preset:
@@ -159,7 +173,7 @@ def check(recipe: Recipe, items: Items, train: int) -> None:
     for name in (*(f"training.{count}" for count in counts), "encoder.bn_splits"):
         if recipe.value(name) < 1:
             raise RecipeError(f"{name} must be at least 1, got {recipe.value(name)}")
-    for name in ("training.steps", "data.workers", "optimizer.clip", "optimizer.weight_decay"):
+    for name in ("training.steps", "training.chunk", "data.workers", "optimizer.clip", "optimizer.weight_decay"):
         if recipe.value(name) < 0:
             raise RecipeError(f"{name} must not be negative, got {recipe.value(name)}")
     if recipe.optimizer.lr <= 0:
@@ -245,8 +259,18 @@ def _hop_elsewhere(name: str, channels: int, samples: int, context: str) -> int:
     return int(getattr(encoders.build(name, channels=channels, samples=samples, context=context), "hop", 1))
 
 
+def encoder_of(init: str) -> dict[str, Any]:
+    """Which images' encoder a run has, where weights to start from are a run's."""
+    if not init or not (Path(init) / "recipe.toml").is_file():
+        return {}
+    values = read_toml(Path(init) / "recipe.toml")
+    return {key: values[key] for key in ("encoder.name", "encoder.stem") if key in values}
+
+
 def choose_method(items: Items) -> tuple[str, str]:
     """A method for data that nobody named one for, and the reason."""
+    if items.captions is not None:
+        return "clip", "the images have captions"
     if items.kind == "sequence":
         return "cpc", "a sequence has a future to be predicted"
     if items.kind == "vector":
@@ -257,14 +281,23 @@ def choose_method(items: Items) -> tuple[str, str]:
 def split(items: Items, recipe: Recipe) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The ids to train on and those held out: the data's own test part, else a share drawn by the seed.
 
-    Without labels there is nothing to evaluate, and nothing is held out.
+    Without labels or captions there is nothing to evaluate, and nothing is held out. Of captioned images whole
+    groups are: of an item drawn by several hands, one drawing would give the others' caption away.
     """
     if not 0 <= recipe.data.test < 1:
         raise RecipeError(f"data.test must be a share from 0 to below 1, got {recipe.data.test:g}")
     if items.test is not None:
         return np.flatnonzero(~items.test), np.flatnonzero(items.test)
-    held = round(recipe.data.test * len(items)) if items.labels is not None else 0
-    order = torch.randperm(len(items), generator=generator(recipe.seed, "split")).numpy()
+    captioned = recipe.pairs.kind == "captions"
+    share = recipe.data.test if items.labels is not None or captioned else 0.0
+    rng = generator(recipe.seed, "split")
+    if captioned and items.groups is not None:
+        groups, group = np.unique(items.groups, return_inverse=True)
+        order = torch.randperm(len(groups), generator=rng).numpy()
+        held_out = np.isin(group, order[: round(share * len(groups))])
+        return np.flatnonzero(~held_out), np.flatnonzero(held_out)
+    held = round(share * len(items))
+    order = torch.randperm(len(items), generator=rng).numpy()
     return np.sort(order[held:]), np.sort(order[:held])
 
 
@@ -298,12 +331,15 @@ def lines(plan: Plan, steps: int, parameters: int, seconds: float | None, device
         "queue": f"a queue of {recipe.dictionary.size:,}",
         "bank": f"a memory bank of {len(plan.train):,}, {recipe.dictionary.negatives:,} drawn a step",
     }[recipe.dictionary.kind]
-    keys = f", keys by {recipe.keys.by}" + (
-        f" copy, m {recipe.keys.momentum:g}" if recipe.keys.by == "momentum" else ""
-    )
+    by = "text tower" if recipe.pairs.kind == "captions" else recipe.keys.by
+    keys = f", keys by {by}" + (f" copy, m {recipe.keys.momentum:g}" if recipe.keys.by == "momentum" else "")
     context = f"{recipe.encoder.context} context, " if items.kind == "sequence" else ""
     by_margin = recipe.loss.kind in ("pair_margin", "triplet")
     scale = f"margin {recipe.loss.margin:g}" if by_margin else f"temperature {recipe.loss.temperature:g}"
+    if recipe.loss.learnable:
+        scale += " at first, learned"
+    captioned = recipe.pairs.kind == "captions"
+    frozen = ", frozen" if recipe.encoder.frozen else ""
     head = {
         "none": "no head",
         "steps": f"{counted(recipe.pairs.horizon, 'matrix', 'matrices')} for the steps ahead",
@@ -315,7 +351,9 @@ def lines(plan: Plan, steps: int, parameters: int, seconds: float | None, device
         f"pairs\t{pairs_words(recipe, items)}",
         f"dictionary\t{dictionary}{keys}",
         f"loss\t{recipe.loss.kind}, {scale}",
-        f"encoder\t{recipe.encoder.name}, {context}{head}, {parameters:,} parameters",
+        f"encoder\t{recipe.encoder.name}{frozen}, {context}{head}, "
+        f"{parameters:,} parameters{' with the text tower' * captioned}",
+        *([f"text\t{recipe.text.name}, {head}, at most {recipe.text.vocabulary:,} tokens"] if captioned else []),
         f"training\t{steps:,} steps of {options.batch_size} ({epochs:.1f} epochs), {recipe.optimizer.name} "
         f"at {recipe.optimizer.lr:g}, on {device}" + ("" if seconds is None else f": about {duration(seconds)}"),
         *(f"chosen\t{text}" for text in plan.chosen),
@@ -335,7 +373,10 @@ def pairs_words(recipe: Recipe, items: Items) -> str:
     options = recipe.pairs
     augmentations = "" if options.preset == "none" else f", {options.preset} augmentations"
     if not isinstance(items, Sequences):
-        return f"{options.kind}{augmentations or ', no augmentations'}" + (
+        kind = options.kind
+        if kind == "captions" and items.captions is not None:
+            kind += f", {sum(map(len, items.captions)):,} of them, one drawn a step"
+        return f"{kind}{augmentations or ', no augmentations'}" + (
             f" to {recipe.data.size} pixels" if items.kind == "image" else ""
         )
     windows = f"windows of {options.window:,} samples"

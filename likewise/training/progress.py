@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 SECONDS_BETWEEN_LINES = 15.0
+EVALUATED = {"knn": "k-NN", "recall_at_10": "recall@10 held out"}
 
 
 class Observer:
@@ -29,7 +30,7 @@ class Screen(Observer):
         self.console = Console(file=sys.stderr, highlight=False)
         self._bar: Progress | None = None
         self._total, self._last = 0, 0.0
-        self._knn: float | None = None
+        self._evaluated: dict[str, float] = {}  # what is measured now and then, as last measured
 
     def plan(self, lines: list[str]) -> None:
         for text in lines:
@@ -50,13 +51,13 @@ class Screen(Observer):
             self._bar.add_task("", total=total, completed=step)
 
     def row(self, row: Mapping[str, Any]) -> None:
-        self._knn = row.get("knn", self._knn)
+        self._evaluated |= {words: row[name] for name, words in EVALUATED.items() if row.get(name) is not None}
         if self._bar is not None:
-            self._bar.update(self._bar.task_ids[0], completed=row["step"], description=words(row, self._knn))
+            self._bar.update(self._bar.task_ids[0], completed=row["step"], description=words(row, self._evaluated))
         elif time.monotonic() - self._last > SECONDS_BETWEEN_LINES or row["step"] == self._total:
             self._last = time.monotonic()
             left = f"{duration(row['seconds_left'])} left" if row["seconds_left"] else "done"
-            self.console.print(f"{row['step']}/{self._total}  {words(row, self._knn)}  {left}", soft_wrap=True)
+            self.console.print(f"{row['step']}/{self._total}  {words(row, self._evaluated)}  {left}", soft_wrap=True)
 
     def say(self, sentence: str) -> None:
         self.console.print(f"[yellow]note[/yellow]  {escape(sentence)}", soft_wrap=True)
@@ -67,8 +68,8 @@ class Screen(Observer):
             self._bar = None
 
 
-def words(row: Mapping[str, Any], knn: float | None) -> str:
-    """A row in a few words: loss and chance, information, k-NN, speed."""
+def words(row: Mapping[str, Any], evaluated: Mapping[str, float]) -> str:
+    """A row in a few words: loss and chance, information, what was last evaluated, speed."""
     parts = [f"loss {row['loss']:.3f}"]
     if row.get("chance") is not None:
         parts[0] += f" (chance {row['chance']:.2f})"
@@ -79,8 +80,9 @@ def words(row: Mapping[str, Any], knn: float | None) -> str:
         shares = row["accuracy"]  # by steps ahead; some of them are enough to see how it falls
         shown = [k for k in sorted({0, len(shares) // 4, len(shares) // 2, len(shares) - 1}) if shares[k] is not None]
         parts.append("accuracy " + ", ".join(f"+{k + 1} {shares[k]:.2f}" for k in shown))
-    if knn is not None:
-        parts.append(f"k-NN {knn:.3f}")
+    if row.get("recall") is not None:
+        parts.append(f"recall@1 in the batch {row['recall']:.2f}  temperature {row['temperature']:.3f}")
+    parts += [f"{name} {value:.3f}" for name, value in evaluated.items()]
     if row.get("consistency") is not None and row.get("oldest"):
         parts.append(f"consistency {row['consistency']:.3f}")
     parts.append(f"{row['items_per_second']:,.0f} items/s")

@@ -32,7 +32,7 @@ class Data:
 
 @dataclass(frozen=True)
 class Pairs:
-    kind: str = "views"  # views | groups | future
+    kind: str = "views"  # views | groups | future | captions
     preset: str = ""  # augmentations; empty: chosen for the data
     symmetric: bool = False  # both views are queries, and both are keys
     window: int = 0  # samples of a sequence that a step sees; 0: chosen for the data
@@ -50,6 +50,16 @@ class Encoder:
     dim: int = 128
     bn_splits: int = 1  # groups of the batch with batch statistics of their own
     init: str = ""  # weights to start from: a file or a run
+    frozen: bool = False  # they stay as they are, and only what comes behind the encoder is trained
+
+
+@dataclass(frozen=True)
+class Text:
+    """Of pairs captions: the tower of the captions; its head is of the same kind as the encoder's."""
+
+    name: str = ""  # text_tiny | text_small | text_base; empty: chosen for the machine
+    vocabulary: int = 4096  # tokens that are learned on the captions, at most
+    dropout: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -96,6 +106,7 @@ class Training:
     batch_size: int = 256  # over all ranks
     precision: str = "32"  # Fabric's names: 32, bf16-mixed, 16-mixed, 64-true
     devices: int = 1
+    chunk: int = 0  # items of a rank that are embedded at once, to save memory (gradient caching); 0: all
     compile: bool = False
     log_every: int = 10
     checkpoint_every: int = 500
@@ -109,6 +120,7 @@ class Recipe:
     data: Data = field(default_factory=Data)
     pairs: Pairs = field(default_factory=Pairs)
     encoder: Encoder = field(default_factory=Encoder)
+    text: Text = field(default_factory=Text)
     keys: Keys = field(default_factory=Keys)
     dictionary: Dictionary = field(default_factory=Dictionary)
     loss: Loss = field(default_factory=Loss)

@@ -1,11 +1,11 @@
 """A run's folder, and the encoder that it leaves behind.
 
-`recipe.toml`, `metrics.jsonl`, `checkpoints/`, `encoder.safetensors`, `head.safetensors`, `skipped.txt`.
+`recipe.toml`, `metrics.jsonl`, `checkpoints/`, `encoder.safetensors`, `head.safetensors`, `skipped.txt`; of pairs
+captions `text.safetensors`, `text_head.safetensors` and `tokenizer.json` too.
 """
 
-import itertools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,13 +21,11 @@ from likewise import data, encoders
 from likewise.data import Items
 from likewise.data.builtin import NAMES
 from likewise.data.sequences import Sequences
+from likewise.data.tokens import Tokenizer
 from likewise.pairs import augment, sequence_views
 from likewise.training import metrics
+from likewise.training.features import channel_statistics, features, place_of, text_features
 from likewise.training.recipe import Recipe, RecipeError, parse_columns, read_toml
-
-EMBED_BATCH = 256
-EMBED_SAMPLES = 2**20  # of sequences at once
-PIECE = 2**18  # samples of a sequence that are embedded in one piece
 
 
 class RunError(ValueError):
@@ -50,6 +48,8 @@ class Encoder(nn.Module):
     The head and the pre-processing are no part of that state: weights load wherever the backbone does.
     """
 
+    default_layer = "backbone"
+
     def __init__(self, backbone: nn.Module, head: nn.Module, recipe: Recipe, about: Mapping[str, Any]) -> None:
         super().__init__()
         self.backbone = backbone
@@ -63,8 +63,9 @@ class Encoder(nn.Module):
         """Prepared views (n, c, h, w), (n, f) or (n, t, c) to features (n, d)."""
         return self.backbone(views)  # type: ignore[no-any-return]
 
-    def embed(self, source: Any, *, layer: str = "backbone", progress: bool = True) -> Embeddings:
+    def embed(self, source: Any, *, layer: str | None = None, progress: bool = True) -> Embeddings:
         """Vectors of every item of a source, by the backbone, or by its head (`layer="head"`)."""
+        layer = layer or self.default_layer
         check_layer(layer, self.recipe)
         items = self.open(source, progress=progress)
         network = self.backbone if layer == "backbone" else nn.Sequential(self.backbone, self.head)
@@ -102,10 +103,50 @@ class Encoder(nn.Module):
         return self._head[0].to(weights.device, weights.dtype)
 
 
-def place_of(network: nn.Module) -> Tensor:
-    """A tensor that is where the network is, and of its type."""
-    tensors = itertools.chain(network.parameters(), network.buffers())
-    return next((tensor for tensor in tensors if tensor.is_floating_point()), torch.empty(0))
+class CaptionEncoder(Encoder):
+    """An encoder of images and one of text, whose heads lead into one space: there an image is near its caption.
+
+    As a module it is the encoder of images; `text` is one of its own.
+    """
+
+    default_layer = "head"
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        head: nn.Module,
+        text: encoders.TextTransformer,
+        text_head: nn.Module,
+        tokenizer: Tokenizer,
+        recipe: Recipe,
+        about: Mapping[str, Any],
+    ) -> None:
+        super().__init__(backbone, head, recipe, about)
+        self.tokenizer, self.length = tokenizer, text.length  # tokens of a text that are read, at most
+        self._text = [text, text_head]  # in a list, as the head is
+
+    @property
+    def image(self) -> nn.Module:
+        """The encoder of images, (n, c, h, w) to (n, features)."""
+        return self.backbone
+
+    @property
+    def text(self) -> nn.Module:
+        """The encoder of tokens, (n, t) to (n, features), where that of images is."""
+        return self._where_images_are(self._text[0])
+
+    @property
+    def text_head(self) -> nn.Module:
+        return self._where_images_are(self._text[1])
+
+    def embed_text(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Vectors (n, d) of texts, to be compared by cosine with those of images after the head."""
+        network = nn.Sequential(self.text, self.text_head)
+        return text_features(network, self.tokenizer, texts, self.length).numpy()
+
+    def _where_images_are(self, module: nn.Module) -> nn.Module:
+        weights = place_of(self.backbone)
+        return module.to(weights.device, weights.dtype)
 
 
 def _kind_words(kind: str, channels: int, size: int) -> str:
@@ -117,84 +158,6 @@ def check_layer(layer: str, recipe: Recipe) -> None:
         raise ValueError(f"layer must be backbone or head, got {layer!r}")
     if layer == "head" and recipe.pairs.kind == "future":
         raise ValueError("the head of pairs future says what comes next, not what an item is: layer must be backbone")
-
-
-@torch.no_grad()
-def features(network: nn.Module, augmentation: augment.Augmentation, items: Items, ids: NDArray[np.int64]) -> Tensor:
-    """Embeddings (n, d) float32 of some items, in evaluation mode, on the host.
-
-    A long sequence is embedded in pieces, and is their mean, weighted by their length.
-    """
-    modes = [(module, module.training) for module in network.modules()]
-    network.eval()
-    parameter = place_of(network)
-    found: Tensor | None = None
-    try:
-        for part in parts(items, ids):
-            rows = augmentation.plain(torch.from_numpy(part.data).to(parameter.device)).to(parameter.dtype)
-            vectors = network(rows).float().cpu() * torch.from_numpy(part.shares)[:, None]
-            found = vectors.new_zeros(len(ids), vectors.shape[1]) if found is None else found
-            found.index_add_(0, torch.from_numpy(part.places), vectors)
-    finally:
-        for module, training in modes:  # a part that someone froze stays frozen
-            module.training = training
-    assert found is not None
-    return found
-
-
-@torch.no_grad()
-def frame_features(
-    network: encoders.SequenceEncoder,
-    augmentation: augment.Augmentation,
-    items: Sequences,
-    ids: NDArray[np.int64],
-    places: NDArray[np.int64],
-    starts: NDArray[np.int64],
-) -> Tensor:
-    """Contexts (m, d) float32 of some frames: of the sequence ids[place], from sample `start` on, (m,) each."""
-    network.eval()  # a copy is what is evaluated, so nobody's mode changes
-    parameter = place_of(network)
-    found = torch.zeros(len(places), network.dim)
-    piece = max(1, PIECE // network.hop) * network.hop
-    for part in parts(items, ids, network.hop):
-        rows = augmentation.plain(torch.from_numpy(part.data).to(parameter.device)).to(parameter.dtype)
-        contexts = network.contexts(rows).float().cpu()
-        for row, (place, first) in enumerate(zip(part.places, part.starts, strict=True)):
-            mine = np.flatnonzero((places == place) & (starts // piece * piece == first))
-            frame = torch.from_numpy((starts[mine] - first) // network.hop).clamp(max=contexts.shape[1] - 1)
-            found[mine] = contexts[row, frame]
-    return found
-
-
-@dataclass(frozen=True)
-class Part:
-    """Items to be embedded together: their data, whose they are, and which share of it."""
-
-    data: NDArray[Any]  # (m, ...)
-    places: NDArray[np.int64]  # (m,): places among the ids asked for
-    shares: NDArray[np.float32]  # (m,): 1 for what is whole
-    starts: NDArray[np.int64]  # (m,): the first sample of a piece, 0 for what is whole
-
-
-def parts(items: Items, ids: NDArray[np.int64], hop: int = 1) -> Iterator[Part]:
-    """Some items in parts that fit in memory; sequences in pieces of whole frames, those of like length together."""
-    if not isinstance(items, Sequences):
-        for places in np.array_split(np.arange(len(ids)), max(1, -(-len(ids) // EMBED_BATCH))):
-            yield Part(items[ids[places]], places, np.ones(len(places), dtype=np.float32), np.zeros_like(places))
-        return
-    lengths = items.lengths[ids]
-    piece = max(1, PIECE // hop) * hop
-    counts = -(-lengths // piece)
-    places = np.repeat(np.arange(len(ids)), counts)
-    starts = (np.arange(len(places)) - np.repeat(np.cumsum(counts) - counts, counts)) * piece
-    sizes = np.minimum(piece, lengths[places] - starts)
-    order = np.argsort(sizes, kind="stable")
-    while len(order):
-        # The last of a part is its longest.
-        fits = max(1, int(np.searchsorted(sizes[order] * np.arange(1, len(order) + 1), EMBED_SAMPLES, side="right")))
-        now, order = order[: min(fits, EMBED_BATCH)], order[min(fits, EMBED_BATCH) :]
-        window = items.windows(ids[places[now]], starts[now], int(sizes[now[-1]]))
-        yield Part(window, places[now], (sizes[now] / lengths[places[now]]).astype(np.float32), starts[now])
 
 
 def _without_prefix(module: nn.Module, state: dict[str, Any], prefix: str, metadata: dict[str, Any]) -> None:
@@ -233,9 +196,9 @@ class Run:
         return load(self.folder)
 
 
-def save_weights(folder: Path, backbone: nn.Module, head: nn.Module, preprocessing: Mapping[str, Any]) -> None:
-    """Write the backbone, with its pre-processing beside it, and the head."""
-    for name, module in (("encoder", backbone), ("head", head)):
+def save_weights(folder: Path, parts: Mapping[str, nn.Module], preprocessing: Mapping[str, Any]) -> None:
+    """Write the parts, encoder and head, say, each as a file of its name with the pre-processing beside it."""
+    for name, module in parts.items():
         save_module(folder / f"{name}.safetensors", module, {"preprocessing": json.dumps(preprocessing)})
 
 
@@ -260,21 +223,30 @@ def load(folder: str | Path) -> Encoder:
     if not (folder / "encoder.safetensors").exists():
         raise RunError(f"{folder} has no encoder.safetensors yet: the run has not finished; --resume goes on with it")
     recipe = Recipe().with_values(read_toml(folder / "recipe.toml"))
+    captioned = recipe.pairs.kind == "captions" and (folder / "text.safetensors").exists()
     try:
         with safetensors.safe_open(folder / "encoder.safetensors", framework="pt") as file:
             about = json.loads((file.metadata() or {})["preprocessing"])
-        weights = safetensors.torch.load_file(folder / "encoder.safetensors")
-        head_weights = safetensors.torch.load_file(folder / "head.safetensors")
-    except (OSError, safetensors.SafetensorError, KeyError) as error:
+        names = ["encoder", "head", *(["text", "text_head"] if captioned else [])]
+        weights = [safetensors.torch.load_file(folder / f"{name}.safetensors") for name in names]
+        tokenizer = Tokenizer((folder / "tokenizer.json").read_text(encoding="utf-8")) if captioned else None
+    except (OSError, safetensors.SafetensorError, KeyError, UnicodeDecodeError) as error:
         raise RunError(f"the weights of {folder} cannot be read: {error}") from None
     backbone = build_backbone(recipe, about["kind"], about["channels"], about["size"])
     head = build_head(recipe, backbone)
+    text = build_text(recipe, about["vocabulary"]) if captioned else ()
     try:
-        backbone.load_state_dict(weights)
-        head.load_state_dict(head_weights)
+        for module, state in zip((backbone, head, *text), weights, strict=True):
+            module.load_state_dict(state)
+            module.eval()
     except RuntimeError:
         raise RunError(f"the weights of {folder} are not those of its recipe.toml: one of them was changed") from None
-    return Encoder(backbone, head.eval(), recipe, about).eval()
+    if not text or tokenizer is None:
+        return Encoder(backbone, head, recipe, about).eval()
+    if tokenizer.vocabulary != about["vocabulary"]:
+        got = f"{tokenizer.vocabulary:,} tokens for {about['vocabulary']:,}"
+        raise RunError(f"the tokenizer.json of {folder} is not that of its weights: {got}")
+    return CaptionEncoder(backbone, head, *text, tokenizer, recipe, about).eval()
 
 
 def stored_size(size: int) -> int:
@@ -300,6 +272,12 @@ def build_head(recipe: Recipe, backbone: nn.Module) -> nn.Module:
     if not isinstance(backbone, encoders.SequenceEncoder):
         raise RecipeError(f"pairs future needs an encoder with frames and contexts, got {recipe.encoder.name}")
     return encoders.StepsAhead(dim, backbone.frames.width, recipe.pairs.horizon)
+
+
+def build_text(recipe: Recipe, vocabulary: int) -> tuple[encoders.TextTransformer, nn.Module]:
+    """The recipe's encoder of captions for so many tokens, and its head."""
+    encoder = encoders.build_text(recipe.text.name, vocabulary, recipe.text.dropout)
+    return encoder, build_head(recipe, encoder)
 
 
 def encoder_words(recipe: Recipe, about: Mapping[str, Any], layer: str = "backbone") -> str:
@@ -334,14 +312,3 @@ def build_augmentation(recipe: Recipe, about: Mapping[str, Any]) -> augment.Augm
         windows = sequence_views.PRESETS[recipe.pairs.preset]
         return windows(mean=tuple(about["mean"]), std=tuple(about["std"]))
     return augment.preset(recipe.pairs.preset, size=about["size"], channels=about["channels"])
-
-
-def channel_statistics(items: Sequences, train: NDArray[np.int64]) -> tuple[list[float], list[float]]:
-    """Mean and standard deviation of each channel over all samples of some sequences; a constant's counts as 1."""
-    total, squares, count = 0.0, 0.0, 0
-    for part in parts(items, train):
-        rows = part.data[~np.isnan(part.data).any(axis=2)].astype(np.float64)
-        total, squares, count = total + rows.sum(axis=0), squares + (rows**2).sum(axis=0), count + len(rows)
-    mean = np.asarray(total) / count
-    std = np.sqrt(np.maximum(0, np.asarray(squares) / count - mean**2))
-    return mean.tolist(), np.where(std > 0, std, 1).tolist()

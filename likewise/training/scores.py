@@ -21,6 +21,7 @@ from likewise.training.recipe import Loss, RecipeError, check_choice
 
 Score = Callable[..., Tensor]  # a loss module
 PAIRS_AT_ONCE = 2**16
+SCORES_AT_ONCE = 2**22
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,8 @@ class LookUp:
         """How many negatives a query has on average, those left out that share an id with it."""
         negatives, ids = self.found.negatives, self.found.negative_ids
         if negatives.ndim == 3:
-            count = (~self._hidden() & self.there[:, None]).sum(dim=1).to(self.query.dtype)
+            shown = ~hidden(*self._ids_by_group()).flatten(0, 1)
+            count = (shown & self.there[:, None]).sum(dim=1).to(self.query.dtype)
         else:
             count = Mask(self.ids, ids).count(len(self.query), len(negatives), like=self.query)
         return float(count.double().sum() / self.there.sum().clamp(min=1))
@@ -59,10 +61,15 @@ class LookUp:
             return float(self.there.any())
         prepared = prepare(similarity, self.query, 1.0, self.query.dtype)
         positive, negatives = prepared.key_rows(self.found.positive), prepared.key_rows(self.found.negatives)
-        groups = len(negatives) if negatives.ndim == 3 else 1
-        scores = prepared.query.view(groups, -1, prepared.query.shape[1]) @ negatives.mT  # (groups, n / groups, k)
-        highest = scores.flatten(0, 1).masked_fill(self._hidden(), -torch.inf).amax(dim=1)
-        right = (prepared.query * positive).sum(dim=1) > highest
+        groups = negatives if negatives.ndim == 3 else negatives[None]
+        queries = prepared.query.view(len(groups), -1, prepared.query.shape[1])
+        ids, others = self._ids_by_group()
+        height = max(1, SCORES_AT_ONCE // (groups.shape[0] * groups.shape[1]))
+        highest = [
+            (queries[:, rows] @ groups.mT).masked_fill(hidden(ids[:, rows], others), -torch.inf).amax(dim=2)
+            for rows in (slice(start, start + height) for start in range(0, queries.shape[1], height))
+        ]
+        right = (prepared.query * positive).sum(dim=1) > torch.cat(highest, dim=1).flatten()
         return float((right & self.there).sum() / self.there.sum().clamp(min=1))
 
     def with_weight(self, weight: Tensor) -> "LookUp":
@@ -73,15 +80,19 @@ class LookUp:
         """Queries (n,) that are no padding."""
         return as_columns(self.ids).ge(0).any(dim=1)
 
-    def _hidden(self) -> Tensor:
-        """Negatives (n, k) that are none of the query's: of an id of its own, or padding."""
+    def _ids_by_group(self) -> tuple[Tensor, Tensor]:
+        """Ids of queries (groups, n / groups, g) and of the negatives (groups, k, g) that they are looked up in."""
         ids, others = as_columns(self.ids), self.found.negative_ids
         others = as_columns(others) if self.found.negatives.ndim == 2 else as_columns(others, axes=2)
-        others = others.reshape(-1, *others.shape[-2:])  # (groups, k, g)
-        ids = ids.view(len(others), -1, 1, ids.shape[1])  # (groups, n / groups, 1, g)
-        others = others[:, None]
-        hidden: Tensor = ((ids == others) & (others >= 0)).any(dim=3) | (others < 0).all(dim=3)
-        return hidden.flatten(0, 1)
+        others = others.reshape(-1, *others.shape[-2:])
+        return ids.view(len(others), -1, ids.shape[1]), others
+
+
+def hidden(ids: Tensor, others: Tensor) -> Tensor:
+    """Negatives (groups, m, k) that are none of the query's: of an id of its own, or padding."""
+    ids, others = ids[:, :, None], others[:, None]
+    found: Tensor = ((ids == others) & (others >= 0)).any(dim=3) | (others < 0).all(dim=3)
+    return found
 
 
 def build_loss(recipe: Loss, items: int) -> nn.Module:

@@ -10,7 +10,7 @@ from likewise import encoders, ranks
 from likewise.encoders.batch_norm import split_batch_norm
 from likewise.randomness import number
 from likewise.training.recipe import Recipe
-from likewise.training.run import build_backbone, build_head
+from likewise.training.run import build_backbone, build_head, build_text
 
 
 class Tower(nn.Module):
@@ -46,16 +46,42 @@ class FutureTower(nn.Module):
         return self.encoder.frames  # type: ignore[return-value]
 
 
-def build_tower(recipe: Recipe, about: Mapping[str, Any]) -> Tower | FutureTower:
+class CaptionTower(nn.Module):
+    """Views of images (n, c, h, w) and tokens of captions (n, t) to embeddings (n, d) of each, in one space."""
+
+    def __init__(self, encoder: nn.Module, head: nn.Module, text: Tower) -> None:
+        super().__init__()
+        self.encoder, self.head, self.text = encoder, head, text
+
+    def forward(self, views: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        return self.head(self.encoder(views)), self.text(tokens)
+
+    @property
+    def keys(self) -> nn.Module:
+        """Keys are captions."""
+        return self.text
+
+
+AnyTower = Tower | FutureTower | CaptionTower
+
+
+def build_tower(recipe: Recipe, about: Mapping[str, Any]) -> AnyTower:
     """The recipe's backbone and head, with fresh weights or those it starts from."""
     options = recipe.encoder
     torch.manual_seed(number(recipe.seed, "weights"))
     encoder = build_backbone(recipe, about["kind"], about["channels"], about["size"])
     if options.init:
         encoders.load_weights(encoder, options.init)
-    kind = FutureTower if recipe.pairs.kind == "future" else Tower
-    tower = kind(encoder, build_head(recipe, encoder))
+    head = build_head(recipe, encoder)
+    tower: AnyTower
+    if recipe.pairs.kind == "captions":
+        tower = CaptionTower(encoder, head, Tower(*build_text(recipe, about["vocabulary"])))
+    else:
+        tower = (FutureTower if recipe.pairs.kind == "future" else Tower)(encoder, head)
     splits = options.bn_splits // ranks.count()  # ranks are splits already
     if splits > 1:
         split_batch_norm(tower, splits)
+    if options.frozen:
+        tower.encoder.requires_grad_(False)
+        tower.encoder.eval()
     return tower

@@ -18,28 +18,35 @@ from lightning_fabric import Fabric
 from lightning_fabric.strategies.ddp import DDPStrategy
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from likewise import ranks
 from likewise.data import Items
+from likewise.data.items import Captions as Texts
 from likewise.data.sequences import Sequences
+from likewise.data.tokens import Tokenizer
 from likewise.dictionaries import InBatch
+from likewise.encoders import TEXT_ENCODERS
+from likewise.evaluation.cross_modal import cross_modal
 from likewise.evaluation.geometry import geometry
 from likewise.evaluation.knn import knn
+from likewise.pairs.captions import Captions, flat, matches
 from likewise.pairs.future import Future
 from likewise.pairs.groups import Groups
 from likewise.pairs.views import Views
 from likewise.training import checkpoint, plan, schedule
-from likewise.training.batches import Batches, visits
+from likewise.training.batches import Batches, Pairs, visits
+from likewise.training.features import features, text_features
 from likewise.training.health import LOOKED_AT, SOFTMAX, Health, Signs, chance, shape_of_batch
 from likewise.training.learner import Learner, Taken
 from likewise.training.metrics import Metrics, write_whole
 from likewise.training.plan import Plan, spread
 from likewise.training.progress import Observer
 from likewise.training.recipe import Recipe, RecipeError
-from likewise.training.run import Run, RunError, features, preprocessing, save_weights
+from likewise.training.run import Run, RunError, preprocessing, save_weights
 from likewise.training.scores import LookUp
 from likewise.training.signals import Interrupted, end_on_signal
+from likewise.training.towers import CaptionTower
 
 KNN_TRAIN, KNN_TEST = 5000, 1000  # at most so many items are looked at while training
 EVALUATION_SHARE = 0.02  # of the time, about
@@ -52,8 +59,9 @@ class NotFiniteError(ValueError):
 class Trainer:
     """One run, from its plan to its folder."""
 
-    def __init__(self, ready: Plan, folder: Path, observer: Observer) -> None:
+    def __init__(self, ready: Plan, folder: Path, observer: Observer, *, resume: bool = False) -> None:
         self.plan, self.recipe, self.folder, self.observer = ready, ready.recipe, folder, observer
+        self.resume = resume
         options = self.recipe.training
         self.fabric = build_fabric(self.recipe)
         self.fabric.launch()
@@ -62,12 +70,17 @@ class Trainer:
         train = torch.from_numpy(ready.train)
         labels = None if ready.items.labels is None else torch.from_numpy(ready.items.labels)[train]
         groups = labels if ready.items.groups is None else torch.from_numpy(ready.items.groups)[train]
-        pairs: Views | Groups | Future = Views()
+        self.tokenizer = self._tokenizer() if self.recipe.pairs.kind == "captions" else None
+        pairs: Pairs = Views()
         if self.recipe.pairs.kind == "groups" and groups is not None:
             pairs = Groups(groups)
         if self.recipe.pairs.kind == "future":
             options_of = self.recipe.pairs
             pairs = Future(options_of.horizon, options_of.candidates, options_of.negatives)
+        if self.tokenizer is not None:
+            captions = self._captions(ready.train)
+            shown = None if ready.items.groups is None else torch.from_numpy(ready.items.groups)[train]
+            pairs = Captions(captions, self.tokenizer.encode(flat(captions), self._text_length), shown)
         # Frames of two windows of one sequence are then the same frames or others, and their ids say which.
         self.grid = plan.hop_of(self.recipe, ready.items) if isinstance(pairs, Future) else 1
         self.batches = Batches(
@@ -81,14 +94,16 @@ class Trainer:
             grid=self.grid,
         )
         self.about = preprocessing(self.recipe, ready.items, ready.train)
+        if self.tokenizer is not None:
+            self.about["vocabulary"] = self.tokenizer.vocabulary
         self.learner = Learner(self.recipe, self.about, self.batches, labels, self.fabric)
         self.total = options.steps or options.epochs * self.batches.per_epoch
         self.health = Health()
         self.first_bad = torch.full((), -1, device=self.fabric.device)  # the first step whose loss is no number
 
-    def run(self, resume: bool) -> Run:
+    def run(self) -> Run:
         """Train to the end, or go on to it."""
-        first = self._start(resume)
+        first = self._start()
         if first >= self.total:
             self.observer.say(f"the run in {self.folder} was finished already, after {first:,} steps")
             return self._finish()
@@ -114,7 +129,10 @@ class Trainer:
             tower = self.learner.tower
             temperature = getattr(self.learner.loss, "temperature", self.recipe.loss.temperature)
             about = self.about | {"temperature": float(torch.as_tensor(temperature).detach())}
-            save_weights(self.folder, tower.encoder, tower.head, about)
+            parts = {"encoder": tower.encoder, "head": tower.head}
+            if isinstance(tower, CaptionTower):
+                parts |= {"text": tower.text.encoder, "text_head": tower.text.head}
+            save_weights(self.folder, parts, about)
         self.fabric.barrier()
         return Run(self.folder)
 
@@ -166,6 +184,8 @@ class Trainer:
             row["bound" if exact else "estimate"] = row["chance"] - value
         if recipe.pairs.kind == "future":
             row["accuracy"] = self._accuracies(look_ups)
+        if recipe.pairs.kind == "captions":
+            row["recall"] = self._accuracies(look_ups)[0]
         temperature = getattr(self.learner.loss, "temperature", None)
         if temperature is not None:
             row["temperature"] = float(temperature.detach() if isinstance(temperature, Tensor) else temperature)
@@ -228,6 +248,8 @@ class Trainer:
         rows = network(test)
         if not rows.isfinite().all():
             return found
+        if held_out and self.tokenizer is not None:
+            found["recall_at_10"] = self._recall(test)
         shape = geometry(rows)
         found |= {"effective_rank": shape.effective_rank, "uniformity": shape.uniformity, "alike": shape.alike}
         if items.labels is None or not held_out:
@@ -240,6 +262,21 @@ class Trainer:
         if known.isfinite().all():
             found["knn"] = knn(known, labels[train], rows, labels[test]).accuracy
         return found
+
+    def _recall(self, ids: NDArray[np.int64]) -> float:
+        """How often these images find a caption of theirs among the first ten of all of theirs."""
+        tower = self.learner.tower
+        assert isinstance(tower, CaptionTower)
+        assert self.tokenizer is not None
+        texts, pairs = matches(self._captions(ids))
+        network = nn.Sequential(tower.encoder, tower.head)
+        images = features(network, self.learner.augmentation, self.plan.items, ids)
+        words = text_features(tower.text, self.tokenizer, texts, self._text_length)
+        return cross_modal(images, words, pairs).image_to_text.recall[10]
+
+    @property
+    def _text_length(self) -> int:
+        return int(TEXT_ENCODERS[self.recipe.text.name].keywords["length"])
 
     def _check_finite(self) -> None:
         """Stop at a loss that is no number, and keep what is needed to look into it: the step and its items."""
@@ -258,11 +295,27 @@ class Trainer:
             "lower optimizer.lr, set optimizer.clip = 1.0, or raise loss.temperature"
         )
 
-    def _start(self, resume: bool) -> int:
+    def _captions(self, ids: NDArray[np.int64]) -> Texts:
+        assert self.plan.items.captions is not None
+        return tuple(self.plan.items.captions[item] for item in ids)
+
+    def _tokenizer(self) -> Tokenizer:
+        """That of the run that goes on, else one learned on the captions to train on; the same on every rank."""
+        kept = self.folder / "tokenizer.json"
+        text = ""
+        if self.fabric.is_global_zero:
+            if self.resume and kept.exists():
+                text = kept.read_text(encoding="utf-8")
+            else:
+                captions = flat(self._captions(self.plan.train))
+                text = Tokenizer.learned(captions, self.recipe.text.vocabulary).text
+        return Tokenizer(self.fabric.broadcast(text))
+
+    def _start(self) -> int:
         """Make the folder, or load the last whole checkpoint; the number of steps already done."""
         fingerprint = self.plan.items.fingerprint
         found = None
-        if resume:
+        if self.resume:
             found = checkpoint.newest(
                 self.folder / "checkpoints",
                 lambda path, reason: self.observer.say(f"{path.name} is passed over: {reason}"),
@@ -276,6 +329,8 @@ class Trainer:
             write_whole(self.folder / "recipe.toml", self.recipe.toml())
             skipped = "".join(f"{item.path}\t{item.reason}\n" for item in self.plan.items.skipped)
             write_whole(self.folder / "skipped.txt", skipped)
+            if self.tokenizer is not None:
+                write_whole(self.folder / "tokenizer.json", self.tokenizer.text)
         self.fabric.barrier()
         if found is None:
             return 0

@@ -73,7 +73,7 @@ def here(tmp_path, monkeypatch):
             "x_test must be like x_train, (8, 8) of uint8 an item, got (9, 9) of uint8 in arrays x_train, x_test",
         ),
         ({"x_train": X, "x_test": X, "y_test": [1]}, "y_test must have one entry an item, 4, got 1"),
-        (7, "source must be a path, one of digits, mnist5k, sounds, an array or a dict of arrays, got int"),
+        (7, "source must be a path, one of digits, mnist5k, sounds, shapes, an array or a dict of arrays, got int"),
     ],
 )
 def test_arrays(source, sentence):

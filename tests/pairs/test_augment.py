@@ -342,9 +342,8 @@ ERRORS = {
     "size must be a whole number >= 1, got 0": lambda: augment.preset("vector", size=0),
     "mean and std must have 3 numbers each, got 1 and 3": lambda: PlainViews(8, mean=(0.5,)),
     "mean and std must have 2 numbers each, got 2 and 1": lambda: VectorViews(2, std=(0.5,)),
-    "preset must be one of moco_v1, moco_v2, simclr, greyscale, vector, none; got 'mocov2', did you mean 'moco_v2'?": (
-        lambda: augment.preset("mocov2", size=8)
-    ),
+    "preset must be one of moco_v1, moco_v2, simclr, captions, greyscale, vector, none; got 'mocov2', "
+    "did you mean 'moco_v2'?": lambda: augment.preset("mocov2", size=8),
 }
 
 

@@ -134,7 +134,7 @@ def test_a_rank_draws_within_its_sequences_what_the_whole_batch_draws(lengths, s
 def test_an_item_is_its_own_partner():
     items = torch.tensor([4, 2, 9])
     assert torch.equal(Future().partners(items, rng()), items)
-    assert torch.equal(Future().ids(items), items)
+    assert torch.equal(Future().ids(items, items), items)
 
 
 def test_the_share_of_the_last_frame_is_its_own():

@@ -57,7 +57,7 @@ def test_group_minus_one_is_no_group():
 
 def test_ids_are_the_item_and_its_group():
     groups = Groups(torch.tensor([7, 7, -1, 9], dtype=torch.int32))
-    ids = groups.ids(torch.tensor([3, 0, 2]))
+    ids = groups.ids(torch.tensor([3, 0, 2]), torch.tensor([3, 0, 2]))
     assert ids.tolist() == [[3, 9], [0, 7], [2, -1]]
     assert ids.dtype == torch.int64
     assert ids.shape[1] == groups.columns
@@ -66,7 +66,7 @@ def test_ids_are_the_item_and_its_group():
 def test_views_pair_an_item_with_itself_under_its_own_id():
     items = torch.tensor([4, 1, 1])
     assert Views().partners(items, rng()).tolist() == items.tolist()
-    assert Views().ids(items).tolist() == items.tolist()
+    assert Views().ids(items, items).tolist() == items.tolist()
     assert Views().columns == 1
 
 

@@ -26,7 +26,7 @@ def finished(source, method, folder, **settings):
     asked = {"training.steps": 6, "training.batch_size": 16, "training.log_every": 2, "training.evaluate_every": 3}
     ready = plan.make_plan(source, method, asked | settings, progress=False)
     trainer = Trainer(ready, folder, Observer())
-    run = trainer.run(resume=False)
+    run = trainer.run()
     return trainer, contents(trainer, run.metrics)
 
 

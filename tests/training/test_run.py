@@ -7,10 +7,11 @@ from torch import nn
 
 import likewise
 from likewise import data
-from likewise.training import run as module
+from likewise.training import features as module
 from likewise.training import trainer
+from likewise.training.features import channel_statistics, features, frame_features
 from likewise.training.recipe import RecipeError
-from likewise.training.run import RunError, channel_statistics, features, frame_features
+from likewise.training.run import RunError
 from tests.waves import clips, series
 
 ENCODER = "tests.training.plain_encoder:plain"

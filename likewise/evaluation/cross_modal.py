@@ -1,0 +1,102 @@
+"""Cross-modal retrieval: does an image find its text among all texts by cosine, and a text its image?"""
+
+import math
+import statistics
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from likewise.evaluation.inputs import rows_of
+
+SCORES_AT_ONCE = 2**22
+ROUNDING = 16  # units in the last place: cosines of equal rows differ by up to 10 of them, by shape of the product
+
+
+@dataclass(frozen=True)
+class Direction:
+    """Ranks of the queries' best partners, in short, and everything that they depend on.
+
+    A query without a partner cannot be right or wrong: it is `left_out`.
+    """
+
+    recall: dict[int, float]  # by k: the share of queries with a rank of at most k
+    median_rank: float  # 1 is the best; of an even number of queries the mean of the middle two
+    queries: int
+    candidates: int
+    left_out: int
+
+
+@dataclass(frozen=True)
+class CrossModal:
+    """Both ways of asking; neither can be had from the other."""
+
+    image_to_text: Direction
+    text_to_image: Direction
+
+
+def cross_modal(images: Tensor, texts: Tensor, pairs: Tensor, *, ks: tuple[int, ...] = (1, 5, 10)) -> CrossModal:
+    """How well `images` (n, d) and `texts` (m, d) find each other.
+
+    `pairs` (p, 2) are the rows (image, text) that belong together: an image may have several texts, and
+    a text several images. The best of a query's partners counts, and the others do not stand in its way.
+    """
+    images, texts = rows_of("images", images), rows_of("texts", texts)
+    if images.shape[1] != texts.shape[1]:
+        raise ValueError(f"images and texts must have one d, got {images.shape[1]} and {texts.shape[1]}")
+    if pairs.ndim != 2 or pairs.shape[1] != 2 or not len(pairs):
+        raise ValueError(f"pairs must be (p, 2), at least one, got shape {tuple(pairs.shape)}")
+    if pairs.is_floating_point():
+        raise ValueError(f"pairs must be whole numbers, got {pairs.dtype}")
+    pairs = pairs.to(images.device, torch.int64)
+    outside = ((pairs < 0) | (pairs >= pairs.new_tensor([len(images), len(texts)]))).any(dim=1)
+    if outside.any():
+        raise ValueError(
+            f"pairs must be of {len(images)} images and {len(texts)} texts, counted from 0, "
+            f"got {tuple(pairs[outside][0].tolist())}"
+        )
+    if not ks or min(ks) < 1:
+        raise ValueError(f"ks must be whole numbers >= 1, got {ks}")
+    return CrossModal(
+        image_to_text=_direction(images, texts, pairs, ks), text_to_image=_direction(texts, images, pairs.flip(1), ks)
+    )
+
+
+@torch.no_grad()
+def best_ranks(queries: Tensor, candidates: Tensor, pairs: Tensor) -> Tensor:
+    """Each query's rank: 1 + the candidates, its partners aside, with a cosine at least that of its best partner.
+
+    A tie counts against the query, so that a collapsed encoder gets no credit. Shapes: queries (n, d),
+    candidates (m, d), pairs (p, 2) of (query, candidate); the ranks are of queries with a partner only.
+    """
+    # At least single precision: in half of it unlike cosines tie.
+    kind = torch.promote_types(torch.promote_types(queries.dtype, candidates.dtype), torch.float32)
+    candidates = normalize(candidates.to(kind), dim=1)
+    asked, owner = torch.unique(pairs[:, 0], return_inverse=True)
+    owner, order = owner.sort()
+    partner = pairs[order, 1]
+    ranks = torch.empty_like(asked)
+    height = max(1, SCORES_AT_ONCE // len(candidates))
+    starts = range(0, len(asked), height)
+    counts = torch.bincount(owner // height).tolist()  # every block has a pair, for every asked query has one
+    for start, owners, partners in zip(starts, torch.split(owner, counts), torch.split(partner, counts), strict=True):
+        rows = slice(start, start + height)
+        scores = normalize(queries[asked[rows]].to(kind), dim=1) @ candidates.T  # (height, m)
+        own = owners - start, partners
+        best = scores.new_full((len(scores),), -math.inf).scatter_reduce_(0, own[0], scores[own], "amax")
+        scores[own] = -math.inf
+        as_high = best - ROUNDING * torch.finfo(kind).eps
+        ranks[rows] = 1 + (scores >= as_high[:, None]).sum(dim=1)
+    return ranks
+
+
+def _direction(queries: Tensor, candidates: Tensor, pairs: Tensor, ks: tuple[int, ...]) -> Direction:
+    ranks = best_ranks(queries, candidates, pairs)
+    return Direction(
+        recall={k: int((ranks <= k).sum()) / len(ranks) for k in ks},
+        median_rank=float(statistics.median(ranks.tolist())),
+        queries=len(ranks),
+        candidates=len(candidates),
+        left_out=len(queries) - len(ranks),
+    )
