@@ -5,7 +5,7 @@ VENV := .venv
 PEERS := .venv-peers
 RUN := $(VENV)/bin
 
-.PHONY: help install test test-slow browser demo bench bench-accuracy study study-sequences lint format clean
+.PHONY: help install test test-slow browser demo bench bench-accuracy study study-sequences study-captions lint format clean
 
 help:
 	@echo "make demo       see it work"
@@ -67,6 +67,10 @@ study: install
 study-sequences: install
 	$(RUN)/python -m studies.speech $(FSDD)
 	$(RUN)/python -m studies.motion $(HAR)
+
+# EMOJI names an .npz with x (n, vendors, h, w, 3), views and name; CLIPART one with x, title and keywords.
+study-captions: install
+	$(RUN)/python -m studies.captions $(EMOJI) $(CLIPART)
 
 # CIFAR names an .npz with x_train, y_train, x_test and y_test.
 bench-accuracy: $(PEERS)/installed

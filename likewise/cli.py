@@ -61,7 +61,7 @@ def train(
     method: Annotated[
         str | None, typer.Option(help="See `likewise methods`; chosen for the data if not given.")
     ] = None,
-    pairs: Annotated[str | None, typer.Option(help="Which pairs should agree: views, groups, future.")] = None,
+    pairs: Annotated[str | None, typer.Option(help="What should agree: views, groups, future, captions.")] = None,
     keys: Annotated[str | None, typer.Option(help="Who makes the keys: encoder, momentum, bank.")] = None,
     dictionary: Annotated[str | None, typer.Option(help="Where queries are looked up: batch, queue, bank.")] = None,
     loss: Annotated[str | None, typer.Option(help="How the look-up is scored: info_nce, nt_xent, …")] = None,
@@ -70,6 +70,7 @@ def train(
     ] = None,
     column: Columns = None,
     init: Annotated[str | None, typer.Option(metavar="FILE|RUN", help="Weights to start from.")] = None,
+    frozen: Annotated[bool, typer.Option("--frozen", help="Keep the encoder of --init as it is.")] = False,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="The run's folder; else runs/DATA-METHOD.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the data.")] = None,
     steps: Annotated[int | None, typer.Option(help="Steps, instead of epochs.")] = None,
@@ -99,6 +100,7 @@ def train(
             encoder=encoder,
             columns=named(column),
             init=init,
+            frozen=frozen or None,
             out=out,
             epochs=epochs,
             steps=steps,
@@ -129,7 +131,13 @@ def evaluate(
     test: Annotated[
         str | None, typer.Option(metavar="DATA", help="What to classify; a held-out part of --data if not given.")
     ] = None,
-    layer: Annotated[str, typer.Option(help="backbone or head.")] = "backbone",
+    layer: Annotated[str | None, typer.Option(help="backbone or head; head for images and words if not given.")] = None,
+    labels: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Names of the classes, one a line, to classify by words alone.")
+    ] = None,
+    template: Annotated[
+        list[str] | None, typer.Option(metavar="TEXT", help="A prompt for --labels, as in 'a photo of a {}'.")
+    ] = None,
     by: Annotated[str, typer.Option(help="item, or frame for single frames of sequences.")] = "item",
     column: Columns = None,
     k: Annotated[int, typer.Option("-k", help="Neighbours that vote.")] = 20,
@@ -140,6 +148,7 @@ def evaluate(
 ) -> None:
     """Say how good an encoder is, beside raw input and beside itself before training."""
     with said_in_one_sentence():
+        from likewise.commands.evaluate import TEMPLATES
         from likewise.commands.evaluate import evaluate as run_evaluation
 
         found = run_evaluation(
@@ -148,6 +157,8 @@ def evaluate(
             test,
             layer=layer,
             by=by,
+            names=labels,
+            templates=template or TEMPLATES,
             columns=named(column),
             k=k,
             temperature=temperature,

@@ -1,6 +1,6 @@
 """`likewise evaluate`: how good is an encoder, beside raw input and beside itself before training?"""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,13 +13,16 @@ from torch import Tensor
 from likewise.commands.raw import Frames
 from likewise.commands.subjects import Ids, Way, subject_of
 from likewise.data import DataError, Items
+from likewise.data.labels import read_names
 from likewise.data.sequences import Sequences
 from likewise.evaluation.figures import Embedded, measure
+from likewise.pairs.captions import matches
 from likewise.training.plan import split, spread
 from likewise.training.run import Encoder
 
 WITH_VIEWS = 1024  # items of which two views are made
 WITHOUT_TEST = 2000  # items looked at where nothing is held out
+TEMPLATES = ("{}", "a {}", "a photo of a {}", "a drawing of a {}")
 TRAIN_FRAMES, TEST_FRAMES = 20_000, 5_000  # looked at, at most
 
 
@@ -55,8 +58,10 @@ def evaluate(
     train: Any = None,
     test: Any = None,
     *,
-    layer: str = "backbone",
+    layer: str | None = None,
     by: str = "item",
+    names: str | Path | Sequence[str] | None = None,
+    templates: Sequence[str] = TEMPLATES,
     columns: Mapping[str, str] | None = None,
     k: int = 20,
     temperature: float = 0.07,
@@ -68,10 +73,14 @@ def evaluate(
 
     `encoder` is a loaded one, a run's folder, a `module:callable`, or a file of embeddings (`.npz`, `.parquet`).
     `train` is a source, by default the run's own; `test` another, by default the source's own test part, else
-    the part that the run held out. `k` and `temperature` are the k-NN's, `layer` is backbone or head, `size` the
-    side of the images that a `module:callable` is given. Without labels only the geometry can be measured.
+    the part that the run held out. `k` and `temperature` are the k-NN's, `layer` is backbone or head (by default
+    head for an encoder of images and words, else backbone), `size` the side of the images that a `module:callable`
+    is given. Without labels only the geometry can be measured.
     With `by="frame"` what is measured are single frames of sequences, each with its sequence's label; `columns`
     name the labels in the data, as in {"y": "speaker"}.
+    An encoder of images and words is measured by how images and captions find each other, and, given the `names` of
+    the classes (a file with one a line, or a list), by zero-shot classification: each name is put into each of the
+    `templates`, as in "a photo of a {}".
     """
     if by not in ("item", "frame"):
         raise ValueError(f"by must be item or frame, got {by!r}")
@@ -98,6 +107,16 @@ def evaluate(
         labels = (None, None)
     if any(part is None or not (part >= 0).any() for part in labels):
         labels = (None, None)
+    prompts = None
+    if names is not None:
+        if not subject.worded:
+            raise ValueError(f"names of classes need an encoder of images and words, and its head, got {subject.name}")
+        if labels[1] is None:
+            raise ValueError(f"names of classes need labels of the test items, got none in {tested.name}")
+        prompts = prompts_of(names, items.classes, templates)
+    texts, matched = (
+        matches([tested.captions[item] for item in test_ids]) if tested.captions is not None else ([], None)
+    )
     seen = Seen(items, train_ids), Seen(tested, test_ids)
     if by == "frame":
         seen = seen[0].by_frame(subject.hop, TRAIN_FRAMES), seen[1].by_frame(subject.hop, TEST_FRAMES)
@@ -114,6 +133,7 @@ def evaluate(
         "test_items": len(test_ids),
         "labels": labels[0] is not None,
         "loss_temperature": subject.temperature,
+        "templates": list(templates),
     }
     found: dict[str, Any] = {"about": about}
     viewed = spread(test_ids, WITH_VIEWS)
@@ -125,6 +145,11 @@ def evaluate(
             )
             views, keys = (first, second), (first_key, second_key)
         embedded = Embedded(seen[0].through(way), seen[1].through(way), views, keys)
+        if way.embed_text is not None and matched is not None:
+            embedded = replace(embedded, texts=(way.embed_text(texts), matched))
+        if way.embed_text is not None and prompts is not None:
+            vectors = way.embed_text([text for row in prompts for text in row])
+            embedded = replace(embedded, prompts=vectors.view(len(prompts), len(templates), -1))
         try:
             figures = measure(
                 embedded,
@@ -138,6 +163,21 @@ def evaluate(
             raise ValueError(f"{name}: {error}") from None
         found[name] = figures.as_dict()
     return found
+
+
+def prompts_of(names: str | Path | Sequence[str], classes: Sequence[str], templates: Sequence[str]) -> list[list[str]]:
+    """Each class's name in each template, (classes, templates); `names` in the order of classes, or the same names."""
+    given = read_names(names) if isinstance(names, str | Path) else list(names)
+    if len(given) != len(classes):
+        raise ValueError(f"names must be one a class, {len(classes)}, got {len(given)}")
+    if sorted(name.lower() for name in given) == sorted(name.lower() for name in classes):
+        given = list(classes)  # in any order
+    for template in templates:
+        if template.count("{}") != 1:
+            raise ValueError(f"a template must have one {{}} for the name, got {template!r}")
+    if not templates:
+        raise ValueError("templates must be one or more, got none")
+    return [[template.replace("{}", name) for template in templates] for name in given]
 
 
 def renamed(tested: Items, items: Items) -> NDArray[np.int64]:

@@ -1,7 +1,7 @@
 """What can be evaluated: a run, anyone's `module:callable`, or a file of embeddings, and what each is compared with."""
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,19 +21,30 @@ from likewise.data.sequences import Sequences
 from likewise.pairs import augment, sequence_views
 from likewise.randomness import generator, number
 from likewise.training.batches import read
-from likewise.training.features import EMBED_BATCH, channel_statistics, features, frame_features, place_of
+from likewise.training.features import (
+    EMBED_BATCH,
+    channel_statistics,
+    features,
+    frame_features,
+    place_of,
+    text_features,
+)
 from likewise.training.recipe import Recipe
-from likewise.training.run import Encoder, check_layer, encoder_words, load
-from likewise.training.towers import build_tower
+from likewise.training.run import CaptionEncoder, Encoder, check_layer, encoder_words, load
+from likewise.training.towers import CaptionTower, build_tower
 
 Ids = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Way:
-    """One way to see items: as vectors, and as the vectors of drawn views, (n, d) and what the loss compares."""
+    """One way to see items: as vectors, and as the vectors of drawn views, (n, d) and what the loss compares.
+
+    Where it can see words too, `embed_text` leads them into the space of the items' vectors.
+    """
 
     embed: Callable[[Items, Ids], Tensor]
+    embed_text: Callable[[Sequence[str]], Tensor] | None = None
     embed_frames: Callable[[Sequences, Ids, Frames], Tensor] | None = None
     view: Callable[[Items, Ids, str], tuple[Tensor, Tensor]] | None = None
 
@@ -49,13 +60,14 @@ class Subject:
     temperature: float = 0.1  # of the loss, for the information bound
     trained_on: str = ""  # fingerprint of the data
     hop: int = 0  # samples from frame to frame; 0: there are no frames
+    worded: bool = False  # it can see words
 
 
 def subject_of(
     encoder: Encoder | str | Path,
     train: Any,
     *,
-    layer: str,
+    layer: str | None,
     columns: Mapping[str, str] | None,
     size: int | None,
     seed: int,
@@ -69,7 +81,7 @@ def subject_of(
         return _run(encoder, layer, columns, progress)
     text = str(encoder)
     if text.lower().endswith(ENDINGS):
-        if layer != "backbone":
+        if layer not in (None, "backbone"):
             raise ValueError(f"{text} has no head, so layer must be backbone, got {layer!r}")
         if columns:
             raise ValueError(f"columns are of data, not of embeddings, got {text} and {dict(columns)}")
@@ -85,14 +97,15 @@ def subject_of(
     if is_callable:
         if train is None:
             raise ValueError(f"name the data that {text} is to be measured on (--data)")
-        if layer != "backbone":
+        if layer not in (None, "backbone"):
             raise ValueError(f"{text} has no head, so layer must be backbone, got {layer!r}")
         return _anyones(text, columns, size, seed, progress)
     return _run(load(encoder), layer, columns, progress)
 
 
-def _run(encoder: Encoder, layer: str, columns: Mapping[str, str] | None, progress: bool) -> Subject:
+def _run(encoder: Encoder, layer: str | None, columns: Mapping[str, str] | None, progress: bool) -> Subject:
     recipe, about = encoder.recipe, encoder.about
+    layer = layer or encoder.default_layer
     check_layer(layer, recipe)
     device = torch.accelerator.current_accelerator() or torch.device("cpu")
     # Copies: neither the mode nor the place of the caller's encoder changes.
@@ -101,8 +114,12 @@ def _run(encoder: Encoder, layer: str, columns: Mapping[str, str] | None, progre
     anew = {"encoder.init": "", "encoder.frozen": False, "encoder.bn_splits": 1}
     fresh = build_tower(recipe.with_values(anew), about)
     untrained = nn.Sequential(fresh.encoder, fresh.head).to(device)
+    words: tuple[nn.Module | None, nn.Module | None] = (None, None)
+    # Words lead to where the head leads.
+    if isinstance(encoder, CaptionEncoder) and isinstance(fresh, CaptionTower) and layer == "head":
+        words = fresh.text.to(device), copy.deepcopy(nn.Sequential(encoder.text, encoder.text_head)).to(device)
 
-    def way(network: nn.Sequential) -> Way:
+    def way(network: nn.Sequential, text: nn.Module | None) -> Way:
         def embed(items: Items, ids: Ids) -> Tensor:
             return features(network[0] if layer == "backbone" else network, encoder.augmentation, items, ids)
 
@@ -116,8 +133,14 @@ def _run(encoder: Encoder, layer: str, columns: Mapping[str, str] | None, progre
             keys = _through(network, rows)
             return _through(network[0], rows) if layer == "backbone" else keys, keys
 
-        # The future of a sequence is one of a kind: there are no two views of it.
-        return Way(embed, embed_frames, None if recipe.pairs.kind == "future" else view)
+        def embed_text(texts: Sequence[str]) -> Tensor:
+            assert text is not None
+            assert isinstance(encoder, CaptionEncoder)
+            return text_features(text, encoder.tokenizer, texts, encoder.length)
+
+        # The future of a sequence is one of a kind, and an image's partner its caption: there are no two views.
+        viewed = recipe.pairs.kind not in ("future", "captions")
+        return Way(embed, None if text is None else embed_text, embed_frames, view if viewed else None)
 
     def raw_view(items: Items, ids: Ids, which: str) -> tuple[Tensor, Tensor]:
         rows = raw.of_views(torch.cat(_views(encoder, items, ids, which, torch.device("cpu"))), encoder.augmentation)
@@ -126,18 +149,22 @@ def _run(encoder: Encoder, layer: str, columns: Mapping[str, str] | None, progre
     hop = encoder.backbone.hop if isinstance(encoder.backbone, encoders.SequenceEncoder) else 0
     plainly = Way(
         raw.vectors,
-        lambda items, ids, frames: raw.of_frames(items, ids, frames, hop),
-        None if about["kind"] == "sequence" else raw_view,
+        embed_frames=lambda items, ids, frames: raw.of_frames(items, ids, frames, hop),
+        view=None if about["kind"] == "sequence" or recipe.pairs.kind == "captions" else raw_view,
     )
 
     def ways(items: Items, train: Ids, by: str) -> Mapping[str, Way]:
-        return {raw.name_of(items, by): plainly, "untrained encoder": way(untrained), "learned encoder": way(learned)}
+        return {
+            raw.name_of(items, by): plainly,
+            "untrained encoder": way(untrained, words[0]),
+            "learned encoder": way(learned, words[1]),
+        }
 
     dim = encoder.backbone.dim if layer == "backbone" else recipe.encoder.dim
     name = f"{encoder_words(recipe, about, layer)}, {dim} features, {recipe.method}, seed {recipe.seed}"
     opened = partial(encoder.open, columns=columns, progress=progress)
     temperature = about.get("temperature", recipe.loss.temperature)
-    return Subject(name, opened, ways, recipe, temperature, about.get("fingerprint", ""), hop)
+    return Subject(name, opened, ways, recipe, temperature, about.get("fingerprint", ""), hop, words[1] is not None)
 
 
 def _anyones(name: str, columns: Mapping[str, str] | None, size: int | None, seed: int, progress: bool) -> Subject:

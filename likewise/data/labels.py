@@ -1,7 +1,7 @@
 """Labels, groups and test parts: from numbers, strings and folder names to columns of the items."""
 
 from collections.abc import Sequence
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -92,3 +92,14 @@ def _column(name: str, values: NDArray[Any]) -> NDArray[Any]:
 
 def _texts(values: NDArray[Any]) -> list[str]:
     return [text.decode("utf-8", "replace") if isinstance(text, bytes) else text for text in values.tolist()]
+
+
+def read_names(path: str | Path) -> list[str]:
+    """Names of classes from a text file, one a line; empty lines do not count."""
+    try:
+        lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
+    except UnicodeDecodeError:
+        raise DataError(f"names of classes must be text in UTF-8, got {path}") from None
+    except OSError as error:
+        raise DataError(f"names of classes not readable: {path} ({(error.strerror or str(error)).lower()})") from None
+    return [" ".join(line.split()) for line in lines if line.strip()]

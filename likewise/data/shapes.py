@@ -63,7 +63,7 @@ COLOURS = {
     "pink": (240, 140, 180),
 }
 GROUNDS = {"white": (245, 245, 245), "grey": (150, 150, 150), "black": (20, 20, 20)}
-SIZES = {"small": 0.3, "large": 0.6}
+SIZES = {"small": 0.45, "large": 0.8}
 
 
 def shapes(size: int | None = None) -> Items:
@@ -91,5 +91,5 @@ def _shape(kind: str, rng: np.random.Generator) -> tuple[NDArray[np.uint8], tupl
     shade = rng.uniform(0.85, 1.1)
     picture = cover * np.array(COLOURS[colour]) * shade + (1 - cover) * np.array(GROUNDS[ground])
     noisy = picture + rng.normal(0, 4, size=picture.shape)
-    captions = (f"a {size} {colour} {kind} on {ground}", f"{colour} {kind}")
+    captions = (f"a {size} {colour} {kind} on {ground}", f"a {colour} {kind}")
     return np.clip(noisy, 0, 255).astype(np.uint8), captions

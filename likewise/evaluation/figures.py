@@ -8,12 +8,14 @@ import torch
 from torch import Tensor
 
 from likewise.evaluation.clustering import Clustering, clustering
+from likewise.evaluation.cross_modal import CrossModal, cross_modal
 from likewise.evaluation.few_labels import FewLabels, few_labels
 from likewise.evaluation.geometry import Geometry, alignment, geometry, verdict
 from likewise.evaluation.information import Information, information
 from likewise.evaluation.knn import KNN, knn
 from likewise.evaluation.linear import Linear, linear_probe
 from likewise.evaluation.retrieval import Retrieval, retrieval
+from likewise.evaluation.zero_shot import ZeroShot, zero_shot
 
 PER_CLASS = (1, 5, 10)
 
@@ -26,16 +28,20 @@ class Embedded:
     test: Tensor  # (m, d)
     views: tuple[Tensor, Tensor] | None = None  # (v, d) each
     keys: tuple[Tensor, Tensor] | None = None  # the same views as the loss compares them: after the head
+    texts: tuple[Tensor, Tensor] | None = None  # captions (t, d), and which test item has which, (p, 2)
+    prompts: Tensor | None = None  # (classes, templates, d)
 
 
 @dataclass(frozen=True)
 class Figures:
-    """What was measured; None where there are no labels, or no views."""
+    """What was measured; None where there are no labels, no views, or no words."""
 
     geometry: Geometry
     verdict: str
     alignment: float | None = None
     information: Information | None = None
+    cross_modal: CrossModal | None = None
+    zero_shot: ZeroShot | None = None
     knn: KNN | None = None
     linear: Linear | None = None
     few_labels: Mapping[int, FewLabels] | None = None
@@ -65,6 +71,10 @@ def measure(
         alignment=None if embedded.views is None else alignment(*embedded.views),
         information=None if embedded.keys is None else information(*embedded.keys, temperature=loss_temperature),
     )
+    if embedded.texts is not None:
+        found = replace(found, cross_modal=cross_modal(embedded.test, *embedded.texts))
+    if embedded.prompts is not None and test_labels is not None:
+        found = replace(found, zero_shot=zero_shot(embedded.test, test_labels, embedded.prompts))
     if train_labels is None or test_labels is None:
         return found
     parts = (embedded.train, train_labels, embedded.test, test_labels)

@@ -16,13 +16,61 @@ class Table:
 
 
 def tables(found: Mapping[str, Any]) -> list[Table]:
-    """What `evaluate` found: with labels, by retrieval and clusters, and the geometry."""
+    """What `evaluate` found: with words, with labels, by retrieval and clusters, and the geometry."""
     about = found["about"]
     rows = {name: row for name, row in found.items() if name != "about"}
-    shown = [_labels(about, rows)] if about["labels"] else []
+    shown = []
+    if worded := {name: row for name, row in rows.items() if "cross_modal" in row}:
+        shown.append(_cross_modal(about, worded))
+    if named := {name: row for name, row in rows.items() if "zero_shot" in row}:
+        shown.append(_zero_shot(about, named))
+    if about["labels"]:
+        shown.append(_labels(about, rows))
     if all("retrieval" in row for row in rows.values()):
         shown.append(_retrieval(rows))
     return [*shown, _geometry(about, rows)]
+
+
+def _cross_modal(about: Row, rows: Mapping[str, Row]) -> Table:
+    ways = {"image_to_text": "image → text", "text_to_image": "text → image"}
+    first = next(iter(rows.values()))["cross_modal"]
+    ks = list(first["image_to_text"]["recall"])
+    head = [f"{first['image_to_text']['queries']:,} {about['test_words']}"]
+    for words in ways.values():
+        head += [f"{words} @{ks[0]}", *(f"@{k}" for k in ks[1:]), "median rank"]
+    body = [
+        [
+            name,
+            *(
+                cell
+                for found in (row["cross_modal"][way] for way in ways)
+                for cell in (*(f"{found['recall'][k]:.3f}" for k in ks), f"{found['median_rank']:g}")
+            ),
+        ]
+        for name, row in rows.items()
+    ]
+    texts, images = first["image_to_text"]["candidates"], first["text_to_image"]["candidates"]
+    note = (
+        f"recall@k by cosine, {about['encoder']}: images among {texts:,} captions, captions among {images:,} images; "
+        f"by chance image → text @{ks[-1]} is {min(1, ks[-1] / texts):.3f} where an image has one caption. "
+        "Any of an image's own captions counts as found, and a tie as not."
+    )
+    return Table([head, *body], note)
+
+
+def _zero_shot(about: Row, rows: Mapping[str, Row]) -> Table:
+    first = next(iter(rows.values()))["zero_shot"]
+    body = [
+        [name, *(f"{row['zero_shot'][key]:.3f}" for key in ("accuracy", "top5", "balanced_accuracy"))]
+        for name, row in rows.items()
+    ]
+    note = (
+        f"{first['images']:,} {about['test_words']} among {first['classes']} classes by their names alone, "
+        f"{first['templates']} prompt{'s' * (first['templates'] > 1)} a class averaged as unit rows: "
+        + ", ".join(about["templates"])
+        + "."
+    )
+    return Table([["zero-shot", "accuracy", "top 5", "mean over classes"], *body], note)
 
 
 def _labels(about: Row, rows: Mapping[str, Row]) -> Table:

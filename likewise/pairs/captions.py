@@ -4,6 +4,7 @@ An item's key is one of its captions, drawn anew each step. Items of the same ca
 group (an item drawn by several hands), are not each other's negatives: the ids are (group or item, caption).
 """
 
+import unicodedata
 from collections.abc import Sequence
 
 import torch
@@ -29,8 +30,7 @@ class Captions:
         self._first = counts.cumsum(dim=0) - counts
         self._owner = torch.arange(len(counts)) if groups is None else groups.long()
         known: dict[str, int] = {}
-        # Tokens are of lower case, so texts that differ in nothing else are one caption.
-        flat = [known.setdefault(text.lower(), len(known)) for texts in captions for text in texts]
+        flat = [known.setdefault(_said(text), len(known)) for texts in captions for text in texts]
         self._text = torch.tensor(flat)
         self.distinct = len(known) == len(flat) and len(set(self._owner.tolist())) == len(counts)
 
@@ -58,8 +58,13 @@ def matches(captions: Sequence[Sequence[str]]) -> tuple[list[str], Tensor]:
     """Every caption once, and the pairs (p, 2) of an item and a caption that it has."""
     known: dict[str, tuple[int, str]] = {}
     pairs = {
-        (item, known.setdefault(text.lower(), (len(known), text))[0])
+        (item, known.setdefault(_said(text), (len(known), text))[0])
         for item, texts in enumerate(captions)
         for text in texts
     }
     return [text for _, text in known.values()], torch.tensor(sorted(pairs))
+
+
+def _said(text: str) -> str:
+    """Tokens are composed and of lower case, so texts that differ in nothing else are one caption."""
+    return unicodedata.normalize("NFC", text).lower()

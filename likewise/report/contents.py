@@ -13,10 +13,12 @@ from torch.nn.functional import normalize
 
 from likewise import __version__
 from likewise.data import Items
+from likewise.evaluation.cross_modal import cross_modal
 from likewise.evaluation.few_labels import few_labels
 from likewise.evaluation.geometry import geometry, verdict
 from likewise.evaluation.knn import knn
 from likewise.evaluation.neighbours import nearest
+from likewise.methods import WITHIN_BATCH
 from likewise.report import pictures
 from likewise.training.batches import Batch
 from likewise.training.features import features
@@ -26,13 +28,14 @@ from likewise.training.recipe import Recipe
 from likewise.training.run import encoder_words
 from likewise.training.scores import same_ids
 from likewise.training.towers import FutureTower
-from likewise.training.trainer import Trainer
+from likewise.training.trainer import Captioned, Trainer
 
 Ids = NDArray[np.int64]
 MAPPED, SEARCHED, ASKED, FOUND, SHOWN, PAIRED = 1000, 5000, 8, 8, 8, 256
 FEWEST_FOR_TSNE = 50
 BINS = 50
 SKIPPED_SHOWN = 200
+LETTERS_SHOWN = 100  # of a caption
 
 
 def contents(trainer: Trainer, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -43,6 +46,7 @@ def contents(trainer: Trainer, rows: Sequence[dict[str, Any]]) -> dict[str, Any]
     known = spread(ready.train, SEARCHED) if len(ready.test) else looked
     network, augmentation = learner.tower.encoder, learner.augmentation
     known_rows, looked_rows = (features(network, augmentation, items, ids) for ids in (known, looked))
+    captioned = None if trainer.tokenizer is None else trainer.captioned(looked)
     parameters = sum(parameter.numel() for parameter in learner.tower.parameters())
     plan_lines = lines(ready, trainer.total, parameters, None, trainer.where())
     return {
@@ -51,12 +55,13 @@ def contents(trainer: Trainer, rows: Sequence[dict[str, Any]]) -> dict[str, Any]
         "version": f"likewise {__version__}",
         # What was chosen is known to the run's first start only; the recipe has it.
         "about": [text.split("\t", 1) for text in plan_lines if not text.startswith("chosen")],
-        "figures": figures(trainer, rows, known, known_rows, looked, looked_rows),
+        "figures": [*recalls(trainer, captioned), *figures(trainer, rows, known, known_rows, looked, looked_rows)],
         "verdict": (words := verdict(geometry(looked_rows)))[0].upper() + words[1:],
         "warnings": [f"step {row['step']:,}: {text}" for row in rows for text in row.get("health", [])],
         "charts": [*horizon(trainer, rows), *charts(rows, recipe)],
         "histogram": histogram(trainer),
         "map": map_of(items, looked, looked_rows, len(ready.test) > 0),
+        "words": None if captioned is None else by_words(items, looked, captioned, len(ready.test) > 0),
         "neighbours": neighbours(items, known, known_rows, looked, looked_rows),
         "pairs": pairs(trainer),
         "recipe": recipe.toml(),
@@ -65,6 +70,26 @@ def contents(trainer: Trainer, rows: Sequence[dict[str, Any]]) -> dict[str, Any]
             "files": [[file.path, file.reason] for file in items.skipped[:SKIPPED_SHOWN]],
         },
     }
+
+
+def recalls(trainer: Trainer, captioned: Captioned | None) -> list[dict[str, str]]:
+    """How well images and captions that were not trained on find each other, where there are any."""
+    if captioned is None or not len(trainer.plan.test):
+        return []
+    found = cross_modal(captioned.images, captioned.words, captioned.pairs)
+    encoder = f"{encoder_words(trainer.recipe, trainer.about, 'head')}, and of {trainer.recipe.text.name}"
+    return [
+        {
+            "name": f"recall@10, {way}",
+            "value": f"{one.recall[10]:.3f}",
+            "note": f"{one.queries:,} {asking} not trained on, each among {one.candidates:,} {asked}, "
+            f"median rank {one.median_rank:g}; {encoder}",
+        }
+        for way, one, asking, asked in (
+            ("image → text", found.image_to_text, "images", "captions of theirs"),
+            ("text → image", found.text_to_image, "captions of images", "images"),
+        )
+    ]
 
 
 def figures(
@@ -124,6 +149,19 @@ def charts(rows: Sequence[dict[str, Any]], recipe: Recipe) -> list[dict[str, Any
             f"log N − loss. {is_bound}, and it can never show more than log N.",
             rows,
             **{information: information, "chance": "ceiling, log N"},
+        ),
+        _chart(
+            "Recall@1 in the batch",
+            "How often an image is nearer to its caption than to any other of the batch.",
+            rows,
+            recall="recall@1",
+        ),
+        _chart(
+            "Recall@10, image → text",
+            "How often an image not trained on has a caption of its own among the ten nearest. Fewer images may be "
+            "looked at while training than at the top, which is easier.",
+            rows,
+            recall_at_10="recall@10",
         ),
         _chart("k-NN accuracy", "On items not trained on; the last step counts, not the best.", rows, knn="k-NN"),
         _chart(
@@ -276,32 +314,75 @@ def neighbours(items: Items, known: Ids, known_rows: Tensor, looked: Ids, looked
     }
 
 
+def by_words(items: Items, ids: Ids, captioned: Captioned, held_out: bool) -> dict[str, Any]:
+    """A few captions, and the images that are found most alike."""
+    asked = torch.from_numpy(spread(np.arange(len(captioned.texts)), ASKED))
+    belong = set(map(tuple, captioned.pairs.tolist()))
+    tiles: list[int] = []
+    shown = []
+    for rows, similarity, found in nearest(captioned.words[asked], captioned.images, FOUND):
+        for text, cosines, images in zip(asked[rows].tolist(), similarity.tolist(), found.tolist(), strict=True):
+            answers = [
+                {
+                    "tile": len(tiles) + i,
+                    "name": name_of(items, int(ids[image])),
+                    "similarity": round(cosine, 3),
+                    "same": (image, text) in belong,
+                }
+                for i, (cosine, image) in enumerate(zip(cosines, images, strict=True))
+            ]
+            tiles += ids[images].tolist()
+            shown.append({"query": {"name": short(captioned.texts[text])}, "found": answers})
+    which = "items not trained on" if held_out else "items"
+    return {
+        "title": "Found by words",
+        "note": f"Captions of {len(ids):,} {which}, and the images among these that are nearest to each, by cosine "
+        "after both heads.",
+        "sprite": pictures.sheet(pictures.of_items(items, np.array(tiles))),
+        "rows": shown,
+    }
+
+
 def pairs(trainer: Trainer) -> dict[str, Any]:
-    """What the model was shown at its first step: items, and the views that it had to tell alike."""
+    """What the model was shown at its first step: items, and the views or captions that it had to tell alike."""
     batch, learner, items = trainer.batches.at(0), trainer.learner, trainer.plan.items
     n = min(SHOWN, len(batch.items))
     ids = trainer.plan.train[batch.items[:n].numpy()]
-    future = trainer.recipe.pairs.kind == "future"
-    names = {"first": "window" if future else "first view", "second": "second view"}
-    if trainer.recipe.pairs.kind in ("future", "captions") or trainer.recipe.keys.by == "bank":
+    kind, tokenizer = trainer.recipe.pairs.kind, trainer.tokenizer
+    only = {"future": "window", "captions": "view"}.get(kind)
+    names = {"first": only or "first view", "second": "second view"}
+    if only or trainer.recipe.keys.by == "bank":
         del names["second"]  # a bank's second is the item's slot
     views = (learner.views(batch, which)[:n] for which in names)
     sheets = [pictures.of_items(items, ids), *(pictures.of_views(v, learner.augmentation, items) for v in views)]
     columns = ["item", *names.values()]
     side = max(tiles.shape[1] for tiles in sheets)
     tiles = np.concatenate([pictures.enlarged(each, side) for each in sheets])
-    other = " The second is of another item of its group." if trainer.recipe.pairs.kind == "groups" else ""
+    captions = None if tokenizer is None else [short(tokenizer.decode(tokens)) for tokens in batch.partner_data[:n]]
+    other = " The second is of another item of its group." if kind == "groups" else ""
     task = "If you cannot tell that two views belong together, the model may not either."
-    if future:
+    if kind == "future":
         task = "What a window's beginning expects has to find the rest of it among frames of all windows."
+    if kind == "captions":
+        among = "those of the batch, and a caption its image" if trainer.recipe.loss.kind in WITHIN_BATCH else "others"
+        task = f"Below each is the caption drawn for it, in lower case. An image has to find its caption among {among}."
     return {
         "title": "Pairs the model was shown",
         "note": f"The first items of the first step, {trainer.recipe.pairs.preset} augmentations.{other} {task}",
         "sprite": pictures.sheet(tiles),
         "columns": columns,
         "rows": [[column * n + i for column in range(len(columns))] for i in range(n)],
+        "captions": captions,
     }
 
 
 def name_of(items: Items, item: int) -> str:
-    return items.paths[item] if items.paths is not None else f"item {item:,}"
+    """What it is called: its first caption, its file, both, or else its number."""
+    path = None if items.paths is None else items.paths[item]
+    if items.captions is None:
+        return path or f"item {item:,}"
+    return short(items.captions[item][0]) + (f" ({path})" if path else "")
+
+
+def short(caption: str) -> str:
+    return caption if len(caption) <= LETTERS_SHOWN else caption[: LETTERS_SHOWN - 1].rstrip() + "…"

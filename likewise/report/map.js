@@ -78,7 +78,7 @@ function embeddingMap({ points, labels, classes, names, sprite }) {
     if (i != null) {
       const name = names?.[i] ?? `item ${i}`;
       const kind = classOf(i) == null ? "no class" : `class ${classes[classOf(i)]}`;
-      const words = element("span", {}, element("span", {}, name));
+      const words = element("span", {}, element("span", { dir: "auto" }, name));
       if (labelled) words.append(element("span", { class: "class" }, kind));
       tip.replaceChildren(tile(i, `picture of ${name}`), words);
     }

@@ -1,33 +1,40 @@
 // The report's page: draws what it holds into the sections that page.py wrote.
 "use strict";
 
-function neighbourRows({ sprite, rows }) {
+const OF_CLASSES = { same: "same class as the query", other: "another class than the query" };
+const OF_CAPTIONS = { same: "an image of this caption", other: "another image" };
+
+// A query is an item, or a caption, which has no picture.
+function neighbourRows({ sprite, rows }, words) {
   const tile = pictures(sprite);
   const named = ({ name, label }) => (label == null ? name : `${name}, class ${label}`);
   const alike = ({ similarity }) => similarity?.toFixed(2) ?? "–";
   const cut = (text) => element("span", { class: "cut" }, text);
   const kinds = new Map([[true, "same"], [false, "other"]]);
-  const words = { same: ", same class as the query", other: ", another class than the query" };
   const found = (item) => {
     const kind = kinds.get(item.same);
     return element("div", { class: kind ?? "" },
-      tile(item.tile, `${named(item)}, similarity ${alike(item)}${words[kind] ?? ""}`),
+      tile(item.tile, `${named(item)}, similarity ${alike(item)}${kind ? `, ${words[kind]}` : ""}`),
       element("span", { class: "mark" }),
       element("div", { class: "caption" }, cut(item.label ?? ""), alike(item)));
   };
-  const query = (item) => element("div", { class: "query" },
-    tile(item.tile, `query: ${named(item)}`),
-    element("div", { class: "caption" }, cut(item.label ?? ""), element("span", { class: "name" }, item.name)));
+  const query = (item) => item.tile == null ? element("p", { class: "asked", dir: "auto" }, item.name)
+    : element("div", { class: "query" },
+      tile(item.tile, `query: ${named(item)}`),
+      element("div", { class: "caption" }, cut(item.label ?? ""),
+        element("span", { class: "name", dir: "auto" }, item.name)));
   const row = (one) => element("li", {}, query(one.query), element("div", { class: "found" }, ...one.found.map(found)));
   const list = element("ul", { class: "neighbours" }, ...rows.map(row));
   const key = (kind, text) => element("li", { class: kind }, element("span", { class: "mark" }), text);
-  const marks = element("ul", { class: "key" }, key("same", "same class as the query"), key("other", "another class"));
+  const marks = element("ul", { class: "key" }, key("same", words.same), key("other", words.other));
   return list.querySelector(".same, .other") ? [marks, list] : [list];
 }
 
-function pairRows({ sprite, columns, rows }) {
+function pairRows({ sprite, columns, rows, captions }) {
   const tile = pictures(sprite);
-  const row = (places, i) => element("li", {}, ...places.map((place, c) => tile(place, `${columns[c]}, row ${i + 1}`)));
+  const views = (places, i) => places.map((place, c) => tile(place, `${columns[c]}, row ${i + 1}`));
+  const row = (places, i) => element("li", {}, element("div", { class: "views" }, ...views(places, i)),
+    ...(captions ? [element("p", { class: "caption", dir: "auto" }, captions[i])] : []));
   const order = element("p", { class: "key" }, `From left to right: ${columns.join(", ")}.`);
   return [order, element("ul", { class: "pairs" }, ...rows.map(row))];
 }
@@ -36,7 +43,8 @@ function pairRows({ sprite, columns, rows }) {
   const contents = JSON.parse(document.getElementById("contents").textContent);
   const fill = (id, parts) => document.getElementById(id).append(...parts);
   if (contents.map) fill("map", [embeddingMap(contents.map)]);
-  if (contents.neighbours) fill("neighbours", neighbourRows(contents.neighbours));
+  if (contents.words) fill("words", neighbourRows(contents.words, OF_CAPTIONS));
+  if (contents.neighbours) fill("neighbours", neighbourRows(contents.neighbours, OF_CLASSES));
   if (contents.histogram) fill("similarities", [histogram(contents.histogram)]);
   if (contents.charts) fill("training", [element("div", { class: "charts" }, ...contents.charts.map(chart))]);
   if (contents.pairs) fill("pairs", pairRows(contents.pairs));

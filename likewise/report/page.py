@@ -2,7 +2,7 @@
 
 What `contents.py` found comes in as a dict. Words, figures and the recipe are written here, so that they can be
 read without JavaScript; charts, map and pictures are drawn from the embedded JSON by `charts.js`, `map.js` and
-`page.js`. Names of files and classes are anyone's: here they are escaped, there they are only ever text.
+`page.js`. Captions and names of files and classes are anyone's: here they are escaped, there they are only ever text.
 """
 
 import json
@@ -14,7 +14,7 @@ from string import Template
 from typing import Any, NamedTuple
 
 SCRIPTS = ("parts.js", "charts.js", "map.js", "page.js")
-DRAWN = ("map", "neighbours", "histogram", "charts", "pairs")  # what the scripts are given
+DRAWN = ("map", "words", "neighbours", "histogram", "charts", "pairs")  # what the scripts are given
 SHOWN_AT_ONCE = 10  # warnings or skipped files; more are folded away
 READING = "Beside each name is its last value. Point at a chart, or use the arrow keys, to read the others."
 
@@ -53,6 +53,7 @@ def _sections(contents: Mapping[str, Any]) -> Iterator[Section]:
         yield Section("warnings", f"Health ({len(warnings):,})", "What was said of its health", _warnings(warnings))
     for key, name, short in (
         ("map", "map", "Map"),
+        ("words", "words", "Words"),
         ("neighbours", "neighbours", "Neighbours"),
         ("histogram", "similarities", "Similarities"),
     ):

@@ -10,7 +10,7 @@ import time
 import warnings
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -54,6 +54,15 @@ EVALUATION_SHARE = 0.02  # of the time, about
 
 class NotFiniteError(ValueError):
     """The loss is no number any more."""
+
+
+class Captioned(NamedTuple):
+    """Images and their captions, each caption once, in one space."""
+
+    images: Tensor  # (n, d)
+    texts: list[str]
+    words: Tensor  # (m, d), of the texts
+    pairs: Tensor  # (p, 2): rows of an image and of a caption that it has
 
 
 class Trainer:
@@ -265,14 +274,18 @@ class Trainer:
 
     def _recall(self, ids: NDArray[np.int64]) -> float:
         """How often these images find a caption of theirs among the first ten of all of theirs."""
+        found = self.captioned(ids)
+        return cross_modal(found.images, found.words, found.pairs).image_to_text.recall[10]
+
+    def captioned(self, ids: NDArray[np.int64]) -> Captioned:
+        """These images and their captions as the loss compares them: after both heads."""
         tower = self.learner.tower
         assert isinstance(tower, CaptionTower)
         assert self.tokenizer is not None
         texts, pairs = matches(self._captions(ids))
         network = nn.Sequential(tower.encoder, tower.head)
         images = features(network, self.learner.augmentation, self.plan.items, ids)
-        words = text_features(tower.text, self.tokenizer, texts, self._text_length)
-        return cross_modal(images, words, pairs).image_to_text.recall[10]
+        return Captioned(images, texts, text_features(tower.text, self.tokenizer, texts, self._text_length), pairs)
 
     @property
     def _text_length(self) -> int:

@@ -14,6 +14,7 @@ from likewise import data
 from likewise.report import contents as module
 from likewise.report import pictures
 from likewise.report.contents import contents
+from likewise.report.page import render
 from likewise.training import plan
 from likewise.training.progress import Observer
 from likewise.training.trainer import Trainer
@@ -127,6 +128,11 @@ def test_the_histogram_tells_positives_from_negatives(moco):
     assert middles @ positives["shares"] > middles @ negatives["shares"]
 
 
+def test_what_has_no_captions_is_not_found_by_words(moco):
+    assert moco[1]["words"] is None
+    assert moco[1]["pairs"]["captions"] is None
+
+
 def test_a_batch_is_no_dictionary_to_draw_and_its_bound_is_one(tmp_path):
     _, found = finished("digits", "simclr", tmp_path / "run")
     titles = [chart["title"] for chart in found["charts"]]
@@ -194,6 +200,149 @@ def test_a_collapsed_run_has_a_map_too(rows):
     found = module.map_of(data.open(points), np.arange(60), rows, held_out=False)
     assert found["note"].startswith("PCA of 60 items")
     assert np.isfinite(found["points"]).all()
+
+
+# Captions
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory):
+    return finished("shapes", "clip", tmp_path_factory.mktemp("clip") / "run")
+
+
+def test_the_report_of_captions_is_plain_json(clip):
+    json.dumps(clip[1], allow_nan=False)
+
+
+def test_captions_find_the_nearest_of_the_images_that_were_held_out(clip):
+    trainer, found = clip
+    words, held_out, captions = found["words"], trainer.plan.test, trainer.plan.items.captions
+    assert "Captions of 120 items not trained on" in words["note"]
+    asked = [row["query"]["name"] for row in words["rows"]]
+    assert len(set(asked)) == 8
+    assert asked[0] == captions[held_out[0]][0], "they are spread from the first item on"
+    assert asked[-1] in captions[held_out[-1]] or asked[-1] in captions[held_out[-2]]
+    encoder = likewise.load(trainer.folder)
+    images = torch.from_numpy(encoder.embed("shapes", progress=False).vectors)[held_out]
+    texts = torch.from_numpy(encoder.embed_text(asked))
+    best = torch.nn.functional.cosine_similarity(texts[:, None], images, dim=2).topk(8)
+    sheet = picture(words["sprite"]).reshape(-1, 32, 32, 3)
+    marks = []
+    for row, caption, cosines, places in zip(words["rows"], asked, *best, strict=True):
+        ids = held_out[places]
+        assert [one["similarity"] for one in row["found"]] == pytest.approx(cosines.tolist(), abs=2e-3)
+        assert [one["name"] for one in row["found"]] == [captions[i][0] for i in ids]
+        assert [one["same"] for one in row["found"]] == [caption in captions[i] for i in ids]
+        shown = np.stack([sheet[one["tile"]] for one in row["found"]]).astype(int)
+        assert np.abs(shown - trainer.plan.items.array[ids].transpose(0, 2, 3, 1)).mean() < 12
+        marks += [one["same"] for one in row["found"]]
+    assert set(marks) == {True, False}, "else the marks are not tested"
+
+
+def test_recall_both_ways_is_told_of_images_that_were_held_out(clip):
+    trainer, found = clip
+    held_out = trainer.plan.test
+    own = [trainer.plan.items.captions[i] for i in held_out]
+    texts = list(dict.fromkeys(text for several in own for text in several))
+    has = torch.tensor([[text in several for text in texts] for several in own])
+    encoder = likewise.load(trainer.folder)
+    vectors = encoder.embed("shapes", progress=False).vectors[held_out], encoder.embed_text(texts)
+    unit = [torch.nn.functional.normalize(torch.from_numpy(rows), dim=1) for rows in vectors]
+    cosines = unit[0] @ unit[1].T
+    figures = found["figures"]
+    assert [figure["name"] for figure in figures[:3]] == ["recall@10, image → text", "recall@10, text → image", "k-NN"]
+    for figure, scores, right in ((figures[0], cosines, has), (figures[1], cosines.T, has.T)):
+        best = scores.masked_fill(~right, -2).amax(dim=1)
+        ranks = 1 + (scores.masked_fill(right, -2) >= best[:, None]).sum(dim=1)
+        assert float(figure["value"]) == pytest.approx(float((ranks <= 10).double().mean()), abs=0.01)
+        assert f"median rank {np.median(ranks):g}; head of resnet_tiny" in figure["note"]
+    count = len(texts)
+    assert figures[0]["note"].startswith(f"120 images not trained on, each among {count} captions of theirs, ")
+    assert figures[1]["note"].startswith(f"{count} captions of images not trained on, each among 120 images, ")
+
+
+def test_recall_is_drawn_over_the_steps(clip):
+    trainer, found = clip
+    charts = {chart["title"]: chart["series"][0]["points"] for chart in found["charts"]}
+    rows = [json.loads(line) for line in (trainer.folder / "metrics.jsonl").read_text().splitlines()]
+    assert charts["Recall@1 in the batch"] == [[row["step"], row["recall"]] for row in rows]
+    held_out = [[row["step"], row["recall_at_10"]] for row in rows if "recall_at_10" in row]
+    assert charts["Recall@10, image → text"] == held_out
+    assert 0 < len(held_out) < len(rows)
+    assert charts["Temperature"] == [[row["step"], row["temperature"]] for row in rows]
+
+
+def test_an_item_with_captions_is_called_by_its_first(clip):
+    trainer, found = clip
+    captions = trainer.plan.items.captions
+    assert found["map"]["names"] == [captions[i][0] for i in trainer.plan.test]
+    assert found["neighbours"]["rows"][0]["query"]["name"] == captions[trainer.plan.test[0]][0]
+
+
+def test_a_caption_and_a_file_are_one_name(tmp_path):
+    for i in range(3):
+        Image.new("RGB", (8, 8)).save(tmp_path / f"{i}.png")
+    lines = ("0.png,a dog", "0.png,a puppy", "1.png,a cat", f"2.png,{'very ' * 200}long")
+    (tmp_path / "captions.csv").write_text("image,caption\n" + "\n".join(lines))
+    items = data.open(tmp_path)
+    names = [module.name_of(items, i) for i in range(3)]
+    assert names[:2] == ["a dog (0.png)", "a cat (1.png)"]
+    assert names[2] == "very " * 19 + "very… (2.png)"
+
+
+def test_the_caption_shown_is_the_one_that_was_drawn(clip):
+    trainer, found = clip
+    pairs, batch = found["pairs"], trainer.batches.at(0)
+    assert pairs["columns"] == ["item", "view"]
+    assert pairs["rows"] == [[i, 8 + i] for i in range(8)]
+    assert "An image has to find its caption among those of the batch, and a caption its image." in pairs["note"]
+    own = [trainer.plan.items.captions[i] for i in trainer.plan.train[batch.items[:8]]]
+    for caption, texts, tokens in zip(pairs["captions"], own, batch.partner_data, strict=False):
+        assert caption in texts
+        again = trainer.tokenizer.encode([caption], 99)[0]
+        assert again.tolist() == tokens[: len(again)].tolist()
+    assert pairs["captions"] != [texts[0] for texts in own], "not always the first"
+    views = trainer.learner.views(batch, "first")[:8]
+    tiles = pictures.of_views(views, trainer.learner.augmentation, trainer.plan.items)
+    shown = picture(pairs["sprite"]).reshape(-1, 32, 32, 3)[8:16]
+    assert np.abs(shown.astype(int) - tiles).mean() < 12
+
+
+def test_a_loss_of_one_direction_asks_nothing_of_captions(tmp_path):
+    _, found = finished("shapes", "clip", tmp_path / "run", **{"loss.kind": "info_nce"})
+    assert found["pairs"]["note"].endswith("An image has to find its caption among others.")
+
+
+AWKWARD = (
+    "</script><script>window.hurt = 1</script>",
+    "a very long one, " * 300,
+    "x" * 4000,
+    "כלב אדום קטן רץ",
+    "\u202eback to front",
+    "👩‍👩‍👧‍👦 at the sea 🏖️",
+    "<start> <end>",
+)
+
+
+def test_any_captions_can_be_shown_also_where_nothing_was_held_out(tmp_path):
+    x = np.random.default_rng(0).integers(0, 256, (42, 16, 16, 3), dtype=np.uint8)
+    trainer, found = finished(
+        {"x": x, "captions": np.array(AWKWARD * 6)}, "clip", tmp_path / "run", **{"data.test": 0.0}
+    )
+    assert len(trainer.plan.test) == 0
+    assert not any(figure["name"].startswith("recall") for figure in found["figures"])
+    assert "Recall@10, image → text" not in [chart["title"] for chart in found["charts"]]
+    words = found["words"]
+    assert "Captions of 42 items, and" in words["note"]
+    assert len(words["rows"]) == len(AWKWARD), "a caption of several items is asked for once"
+    assert {row["query"]["name"] for row in words["rows"]} >= {AWKWARD[0], *AWKWARD[3:]}
+    for row in words["rows"]:
+        assert [one["same"] for one in row["found"]] == [one["name"] == row["query"]["name"] for one in row["found"]]
+    assert max(map(len, found["map"]["names"] + found["pairs"]["captions"])) == module.LETTERS_SHOWN
+    html = render(found)
+    assert "window.hurt" in html
+    assert "<script>window" not in html
+    assert html.count("</script>") == 2
 
 
 # Sequences

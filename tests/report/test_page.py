@@ -99,6 +99,20 @@ def whole():
                 }
             ],
         },
+        "words": {
+            "title": "Found by words",
+            "note": "By cosine.",
+            "sprite": sprite(3, 3),
+            "rows": [
+                {
+                    "query": {"name": "a small red star"},
+                    "found": [
+                        {"tile": tile, "name": f"star {tile}", "similarity": 0.5, "same": tile == 1}
+                        for tile in range(3)
+                    ],
+                }
+            ],
+        },
         "pairs": {
             "title": "What should agree",
             "note": "As the first step saw them.",
@@ -214,6 +228,7 @@ def test_every_section_is_there(show):
         "figures",
         "warnings",
         "map",
+        "words",
         "neighbours",
         "similarities",
         "training",
@@ -233,7 +248,7 @@ def test_every_section_is_there(show):
 
 
 def test_empty_sections_are_left_out(show):
-    nothing = dict.fromkeys(("histogram", "map", "neighbours", "pairs"))
+    nothing = dict.fromkeys(("histogram", "map", "words", "neighbours", "pairs"))
     nothing |= {"about": [], "figures": [], "warnings": [], "charts": [], "skipped": {"count": 0, "files": []}}
     page = show(render(whole() | nothing | {"verdict": "", "recipe": ""}))
     assert page.locator("section").count() == page.locator("nav a").count() == 0
@@ -250,8 +265,8 @@ def test_pictures_are_there(show):
             return [image.naturalWidth, tile.offsetWidth, tile.getAttribute("role")];
         }))"""
     )
-    assert sizes == [[24, 88, "img"]] * 9 + [[192, 80, "img"]] * 6
-    for section in ("neighbours", "pairs"):
+    assert sizes == [[24, 88, "img"]] * 12 + [[192, 80, "img"]] * 6
+    for section in ("words", "neighbours", "pairs"):
         for tile, element in enumerate(page.locator(f"#{section} .tile").all()):
             assert seen(element) == colour(tile)
 
@@ -274,6 +289,54 @@ def test_neighbours_are_marked_by_more_than_colour(show):
     ]
     lines = [found.nth(i).locator(".mark").evaluate("(one) => getComputedStyle(one).borderBottomStyle") for i in (0, 2)]
     assert lines == ["dotted", "solid"]
+    assert page.locator("#neighbours .key li").all_inner_texts() == [
+        "same class as the query",
+        "another class than the query",
+    ]
+
+
+def test_a_caption_that_asks_is_text_and_its_images_are_marked(show):
+    page = show(render(whole()))
+    assert page.locator("#words .neighbours > li > :first-child").all_inner_texts() == ["a small red star"]
+    assert page.locator("#words .key li").all_inner_texts() == ["an image of this caption", "another image"]
+    tiles = page.locator("#words .tile")
+    assert [tile.get_attribute("aria-label") for tile in tiles.all()] == [
+        "star 0, similarity 0.50, another image",
+        "star 1, similarity 0.50, an image of this caption",
+        "star 2, similarity 0.50, another image",
+    ]
+    assert page.locator("#words .found .caption").all_inner_texts() == ["0.50"] * 3
+    styles = page.locator("#words .mark").evaluate_all(
+        "all => all.map((one) => getComputedStyle(one).borderBottomStyle)"
+    )
+    assert styles == ["solid", "dotted", "dotted", "solid", "dotted"], "those of the key first"
+
+
+def test_a_pairs_caption_is_below_its_views(show):
+    contents = whole()
+    assert show(render(contents)).locator("#pairs .caption").count() == 0
+    contents["pairs"] |= {"columns": ["item", "view"], "rows": [[0, 1], [3, 4]], "captions": ["red star", "x" * 100]}
+    page = show(render(contents))
+    rows = page.locator("#pairs li")
+    assert rows.locator(".caption").all_inner_texts() == ["red star", "x" * 100]
+    for i in range(2):
+        view, caption = (rows.nth(i).locator(part).bounding_box() for part in (".views", ".caption"))
+        assert caption["y"] >= view["y"] + view["height"]
+        assert caption["width"] == view["width"] == 168, "however long it is"
+
+
+def test_a_caption_goes_in_its_own_direction(show):
+    contents = whole()
+    hebrew = "כלב אדום קטן."
+    contents["words"]["rows"].append({"query": {"name": hebrew}, "found": []})
+    contents["pairs"]["captions"] = ["red star", hebrew]
+    contents["neighbours"]["rows"][0]["query"]["name"] = contents["map"]["names"][4] = hebrew
+    page = show(render(contents))
+    page.mouse.move(*place(page, 4))
+    for where in ("#words .asked", "#pairs .caption", "#neighbours .name", "#map .tip [dir]"):
+        ways = page.locator(where).evaluate_all("all => all.map((one) => getComputedStyle(one).direction)")
+        assert ways[-1] == "rtl", where
+        assert set(ways[:-1]) <= {"ltr"}, where
 
 
 def test_hovering_a_dot_shows_its_picture_and_name(show):
@@ -475,6 +538,8 @@ def test_nothing_is_wider_than_the_window(show):
     contents["neighbours"]["rows"][0]["query"]["name"] = "m" * 200
     contents["neighbours"]["rows"][0]["found"][0]["label"] = "n" * 200
     contents["neighbours"]["sprite"] |= {"side": 40}
+    contents["words"]["rows"][0]["query"]["name"] = "o" * 200
+    contents["pairs"]["captions"] = ["p" * 200, "👩‍👩‍👧‍👦" * 40]
     page = show(render(contents), **PHONE)
     for width in (360, 320, 700, 900):
         page.set_viewport_size({"width": width, "height": 700})
@@ -500,7 +565,8 @@ def test_hostile_names_stay_text(show):
     contents["charts"][0] |= {"title": HOSTILE, "note": HOSTILE}
     contents["charts"][0]["series"][0]["name"] = HOSTILE
     contents["neighbours"]["rows"][0]["query"] |= {"name": HOSTILE, "label": HOSTILE}
-    contents["pairs"]["columns"] = [HOSTILE] * 3
+    contents["words"]["rows"][0]["query"]["name"] = contents["words"]["rows"][0]["found"][0]["name"] = HOSTILE
+    contents["pairs"] |= {"columns": [HOSTILE] * 3, "captions": [HOSTILE, HOSTILE]}
     contents["skipped"]["files"] = [[HOSTILE, HOSTILE]]
     page = show(render(contents))
     page.mouse.move(*place(page, 4))
@@ -508,6 +574,9 @@ def test_hostile_names_stay_text(show):
     assert page.locator("h1").text_content() == HOSTILE
     assert page.locator("#training h3").first.text_content() == HOSTILE
     assert page.locator("#skipped td").first.text_content() == HOSTILE
+    assert page.locator("#words .asked").text_content() == HOSTILE
+    assert page.locator("#words .tile").first.get_attribute("title").startswith(HOSTILE)
+    assert page.locator("#pairs .caption").all_text_contents() == [HOSTILE, HOSTILE]
     assert page.locator("img").count() == 0
     assert page.evaluate("window.hurt") is None
 

@@ -9,6 +9,7 @@ import torch
 from likewise.training import checkpoint, metrics
 
 ROOT = Path(__file__).parents[2]
+WEIGHTS = ("encoder.safetensors", "head.safetensors", "text.safetensors", "text_head.safetensors", "tokenizer.json")
 TIMINGS = ("items_per_second", "seconds_left")
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "default", "COLUMNS": "500"}
 
@@ -49,7 +50,7 @@ def left_behind(folder):
         name: (value.dtype, tuple(value.shape), value.stride(), value.contiguous().flatten().view(torch.uint8).tolist())
         for name, value in last.tensors.items()
     }
-    files = {name: (Path(folder) / name).read_bytes() for name in ("encoder.safetensors", "head.safetensors")}
+    files = {name: (Path(folder) / name).read_bytes() for name in WEIGHTS if (Path(folder) / name).exists()}
     return {"step": last.step, "state": last.state, "metrics": rows(folder)} | files | tensors
 
 

@@ -21,6 +21,7 @@ from likewise.training.plan import make_plan
 from likewise.training.signals import Interrupted
 from tests.training import plain_encoder
 from tests.training.conftest import ENVIRONMENT, ROOT, assert_same, rows, whole
+from tests.training.test_captions import pictures
 from tests.waves import series
 
 # Plain SGD at a constant rate: what the parameters moved by is the gradient.
@@ -49,6 +50,7 @@ LENGTHS = np.random.default_rng(5).choice([5, 9, 14, 40], 60)
 WINDOW, HORIZON = 32, 4
 AHEAD = {"pairs.kind": "future", "pairs.window": WINDOW, "pairs.horizon": HORIZON, "pairs.candidates": 30}
 AHEAD |= {"encoder.name": "sensors", "encoder.head": "steps", "loss.learnable": True, "optimizer.lr": 0.1}
+WORDS = {"pairs.kind": "captions", "optimizer.lr": 0.05}
 CASES = {
     "cpc": ("cpc", AHEAD),
     "cpc, negatives of others": ("cpc", AHEAD | {"pairs.negatives": "others"}),
@@ -73,6 +75,12 @@ CASES = {
     "symmetric InfoNCE": ("e2e", LEARNABLE | {"loss.kind": "symmetric_info_nce"}),
     "sigmoid": ("e2e", LEARNABLE | {"loss.kind": "sigmoid", "pairs.kind": "groups"}),
     "moco, batch norm": ("moco", LEARNABLE | QUEUE | {"encoder.name": "tests.training.plain_encoder:batch_normed"}),
+    "clip": ("clip", WORDS),
+    "clip, groups": ("clip", WORDS | {"text.vocabulary": 300}),
+    "clip, sigmoid": ("clip", WORDS | {"loss.kind": "sigmoid", "loss.temperature": 0.3}),
+    "clip, a queue": ("clip", WORDS | {"loss.kind": "info_nce", "dictionary.kind": "queue", "dictionary.size": 40}),
+    "clip, in chunks": ("clip", WORDS | {"training.chunk": 5}),
+    "simclr, in chunks": ("simclr", LEARNABLE | {"encoder.head": "mlp", "training.chunk": 5}),
     "clipped": ("simclr", LEARNABLE | {"optimizer.clip": 0.05}),
 }
 
@@ -81,6 +89,8 @@ def run(folder, case, *, resume=False, **more):
     method, settings = CASES[case]
     settings = COMMON | settings | more
     source = series(60, t=40, lengths=LENGTHS) if "pairs.window" in settings else "digits"
+    if settings.get("pairs.kind") == "captions":
+        source = pictures(60, groups="groups" in case)
     return likewise.train(
         source, method=method, out=Path(folder) / case, settings=settings, resume=resume, progress=False
     ).folder
