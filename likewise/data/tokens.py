@@ -50,8 +50,9 @@ class Tokenizer:
 
     def encode(self, texts: Sequence[str], length: int) -> Tensor:
         """Tokens (n, t) int64, t at most `length`; a text that is too long is cut, and still has its end."""
+        texts = [text.encode(errors="replace").decode() for text in texts]  # half a surrogate is no text
         # A caption that spells the name of a token that is no text must not end there: the name is left out.
-        found = [words.ids for words in self._inner.encode_batch(list(texts), add_special_tokens=False)]
+        found = [words.ids for words in self._inner.encode_batch(texts, add_special_tokens=False)]
         rows = [[START, *[token for token in ids if token > END][: length - 2], END] for ids in found]
         tokens = torch.full((len(rows), max(map(len, rows), default=0)), PADDING, dtype=torch.int64)
         for row, ids in zip(tokens, rows, strict=True):

@@ -29,10 +29,11 @@ class Captions:
         self._count = counts
         self._first = counts.cumsum(dim=0) - counts
         self._owner = torch.arange(len(counts)) if groups is None else groups.long()
-        known: dict[str, int] = {}
-        flat = [known.setdefault(_said(text), len(known)) for texts in captions for text in texts]
-        self._text = torch.tensor(flat)
-        self.distinct = len(known) == len(flat) and len(set(self._owner.tolist())) == len(counts)
+        if len(self._owner) != len(counts):
+            raise ValueError(f"groups must have one entry an item, {len(counts)}, got {len(self._owner)}")
+        # By their tokens: captions that differ only in case, or behind the longest that is read, are one.
+        different, self._text = torch.unique(tokens, dim=0, return_inverse=True)
+        self.distinct = len(different) == len(tokens) and len(set(self._owner.tolist())) == len(counts)
 
     def partners(self, items: Tensor, rng: torch.Generator) -> Tensor:
         """One caption of each item, as its row among the tokens."""

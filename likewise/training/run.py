@@ -141,6 +141,8 @@ class CaptionEncoder(Encoder):
 
     def embed_text(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Vectors (n, d) of texts, to be compared by cosine with those of images after the head."""
+        if isinstance(texts, str) or not texts or not all(isinstance(text, str) for text in texts):
+            raise ValueError(f"texts must be a list of one or more strings, got {texts!r}")
         network = nn.Sequential(self.text, self.text_head)
         return text_features(network, self.tokenizer, texts, self.length).numpy()
 

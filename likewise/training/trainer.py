@@ -3,6 +3,7 @@
 It takes steps, writes down what they show, keeps checkpoints, and ends well when it is told to.
 """
 
+import hashlib
 import json
 import logging
 import threading
@@ -78,18 +79,8 @@ class Trainer:
             self.observer = Observer()
         train = torch.from_numpy(ready.train)
         labels = None if ready.items.labels is None else torch.from_numpy(ready.items.labels)[train]
-        groups = labels if ready.items.groups is None else torch.from_numpy(ready.items.groups)[train]
         self.tokenizer = self._tokenizer() if self.recipe.pairs.kind == "captions" else None
-        pairs: Pairs = Views()
-        if self.recipe.pairs.kind == "groups" and groups is not None:
-            pairs = Groups(groups)
-        if self.recipe.pairs.kind == "future":
-            options_of = self.recipe.pairs
-            pairs = Future(options_of.horizon, options_of.candidates, options_of.negatives)
-        if self.tokenizer is not None:
-            captions = self._captions(ready.train)
-            shown = None if ready.items.groups is None else torch.from_numpy(ready.items.groups)[train]
-            pairs = Captions(captions, self.tokenizer.encode(flat(captions), self._text_length), shown)
+        pairs = self._pairs(labels)
         # Frames of two windows of one sequence are then the same frames or others, and their ids say which.
         self.grid = plan.hop_of(self.recipe, ready.items) if isinstance(pairs, Future) else 1
         self.batches = Batches(
@@ -308,6 +299,18 @@ class Trainer:
             "lower optimizer.lr, set optimizer.clip = 1.0, or raise loss.temperature"
         )
 
+    def _pairs(self, labels: Tensor | None) -> Pairs:
+        """The recipe's answer to the first question; labels are groups where there are no others."""
+        options, items, train = self.recipe.pairs, self.plan.items, self.plan.train
+        groups = None if items.groups is None else torch.from_numpy(items.groups[train])
+        if self.tokenizer is not None:
+            captions = self._captions(train)
+            return Captions(captions, self.tokenizer.encode(flat(captions), self._text_length), groups)
+        if options.kind == "future":
+            return Future(options.horizon, options.candidates, options.negatives)
+        groups = labels if groups is None else groups
+        return Groups(groups) if options.kind == "groups" and groups is not None else Views()
+
     def _captions(self, ids: NDArray[np.int64]) -> Texts:
         assert self.plan.items.captions is not None
         return tuple(self.plan.items.captions[item] for item in ids)
@@ -324,6 +327,10 @@ class Trainer:
                 text = Tokenizer.learned(captions, self.recipe.text.vocabulary).text
         return Tokenizer(self.fabric.broadcast(text))
 
+    @property
+    def _tokenizer_digest(self) -> str:
+        return "" if self.tokenizer is None else hashlib.sha256(self.tokenizer.text.encode()).hexdigest()
+
     def _start(self) -> int:
         """Make the folder, or load the last whole checkpoint; the number of steps already done."""
         fingerprint = self.plan.items.fingerprint
@@ -337,6 +344,8 @@ class Trainer:
                 self.observer.say(f"there is no checkpoint in {self.folder}: starting afresh")
         if found is not None and found.state["fingerprint"] != fingerprint:
             raise RunError(f"the data is not that of {self.folder}, or has changed since; start another run on it")
+        if found is not None and found.state.get("tokenizer", "") != self._tokenizer_digest:
+            raise RunError(f"the tokenizer.json in {self.folder} is not the one that the run began with")
         if self.fabric.is_global_zero:
             self.folder.mkdir(parents=True, exist_ok=True)
             write_whole(self.folder / "recipe.toml", self.recipe.toml())
@@ -356,6 +365,7 @@ class Trainer:
             tensors, rest = checkpoint.flatten(self.learner.state())
             said = sorted(self.health.said)
             state = {"learner": rest, "fingerprint": self.plan.items.fingerprint, "said": said}
+            state |= {"tokenizer": self._tokenizer_digest}
             checkpoint.save(self.folder / "checkpoints", done, tensors, state)
         self.fabric.barrier()
 

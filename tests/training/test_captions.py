@@ -239,6 +239,17 @@ def test_a_run_goes_on_to_the_bit(tmp_path, monkeypatch):
     assert (folder / "tokenizer.json").read_bytes() == (whole / "tokenizer.json").read_bytes()
 
 
+def test_a_run_does_not_go_on_with_another_tokenizer(finished, tmp_path):
+    folder = shutil.copytree(finished, tmp_path / "changed")
+    kept = (folder / "tokenizer.json").read_text()
+    (folder / "tokenizer.json").write_text(kept + "\n")
+    with pytest.raises(RunError, match=r"^the tokenizer.json in .* is not the one that the run began with$"):
+        likewise.train(pictures(), method="clip", out=folder, settings=QUICK, resume=True, progress=False)
+    (folder / "tokenizer.json").unlink()
+    likewise.train(pictures(), method="clip", out=folder, settings=QUICK, resume=True, progress=False)
+    assert (folder / "tokenizer.json").read_text() == kept, "learned on the same captions, it is the same"
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("finished") / "run"
@@ -258,6 +269,13 @@ def test_a_run_that_was_moved_still_loads(finished, tmp_path):
     assert encoder.embed(pictures(), layer="backbone", progress=False).vectors.shape[1] == encoder.image.dim
     assert set(encoder.state_dict()) == set(encoder.image.state_dict())
     assert encoder.text.dim == 128
+
+
+@pytest.mark.parametrize("texts", ["a dog", [], [1], None])
+def test_texts_are_a_list_of_strings(finished, texts):
+    """One string would else be a list of its letters."""
+    with pytest.raises(ValueError, match=r"^texts must be a list of one or more strings, got "):
+        likewise.load(finished).embed_text(texts)
 
 
 def test_another_tokenizer_is_recognised(finished, tmp_path):
