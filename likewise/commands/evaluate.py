@@ -22,6 +22,7 @@ from likewise.training.run import Encoder
 
 WITH_VIEWS = 1024  # items of which two views are made
 WITHOUT_TEST = 2000  # items looked at where nothing is held out
+NONE_HELD_OUT = "items, none held out"
 TEMPLATES = ("{}", "a {}", "a photo of a {}", "a drawing of a {}")
 TRAIN_FRAMES, TEST_FRAMES = 20_000, 5_000  # looked at, at most
 
@@ -61,7 +62,7 @@ def evaluate(
     layer: str | None = None,
     by: str = "item",
     names: str | Path | Sequence[str] | None = None,
-    templates: Sequence[str] = TEMPLATES,
+    templates: Sequence[str] | None = None,
     columns: Mapping[str, str] | None = None,
     k: int = 20,
     temperature: float = 0.07,
@@ -80,7 +81,7 @@ def evaluate(
     name the labels in the data, as in {"y": "speaker"}.
     An encoder of images and words is measured by how images and captions find each other, and, given the `names` of
     the classes (a file with one a line, or a list), by zero-shot classification: each name is put into each of the
-    `templates`, as in "a photo of a {}".
+    `templates`, as in "a photo of a {}", by default a few.
     """
     if by not in ("item", "frame"):
         raise ValueError(f"by must be item or frame, got {by!r}")
@@ -103,17 +104,20 @@ def evaluate(
         labels = (torch.from_numpy(items.labels[train_ids]), torch.from_numpy(renamed(tested, items)[test_ids]))
     words = "items not trained on" if test is None and subject.trained_on == items.fingerprint else "test items"
     if not len(test_ids):
-        test_ids, words = spread(train_ids, WITHOUT_TEST), "items, none held out"
+        test_ids, words = spread(train_ids, WITHOUT_TEST), NONE_HELD_OUT
         labels = (None, None)
     if any(part is None or not (part >= 0).any() for part in labels):
         labels = (None, None)
-    prompts = None
+    prompts: list[list[str]] = []
+    answers = torch.from_numpy(np.full(1, -1) if tested.labels is None else tested.labels[test_ids])
+    if names is None and templates is not None:
+        raise ValueError("templates are for names of classes, and none are given (--labels)")
     if names is not None:
         if not subject.worded:
             raise ValueError(f"names of classes need an encoder of images and words, and its head, got {subject.name}")
-        if labels[1] is None:
-            raise ValueError(f"names of classes need labels of the test items, got none in {tested.name}")
-        prompts = prompts_of(names, items.classes, templates)
+        if not (answers >= 0).any() or words == NONE_HELD_OUT:
+            raise ValueError(f"names of classes need labelled items that are held out, got none in {tested.name}")
+        prompts = prompts_of(names, tested.classes, TEMPLATES if templates is None else templates)
     texts, matched = (
         matches([tested.captions[item] for item in test_ids]) if tested.captions is not None else ([], None)
     )
@@ -133,8 +137,9 @@ def evaluate(
         "test_items": len(test_ids),
         "labels": labels[0] is not None,
         "loss_temperature": subject.temperature,
-        "templates": list(templates),
     }
+    if prompts:
+        about["templates"] = list(TEMPLATES if templates is None else templates)
     found: dict[str, Any] = {"about": about}
     viewed = spread(test_ids, WITH_VIEWS)
     for name, way in subject.ways(items, train_ids, by).items():
@@ -147,9 +152,9 @@ def evaluate(
         embedded = Embedded(seen[0].through(way), seen[1].through(way), views, keys)
         if way.embed_text is not None and matched is not None:
             embedded = replace(embedded, texts=(way.embed_text(texts), matched))
-        if way.embed_text is not None and prompts is not None:
+        if way.embed_text is not None and prompts:
             vectors = way.embed_text([text for row in prompts for text in row])
-            embedded = replace(embedded, prompts=vectors.view(len(prompts), len(templates), -1))
+            embedded = replace(embedded, named=(answers, vectors.view(len(prompts), len(prompts[0]), -1)))
         try:
             figures = measure(
                 embedded,
@@ -168,10 +173,17 @@ def evaluate(
 def prompts_of(names: str | Path | Sequence[str], classes: Sequence[str], templates: Sequence[str]) -> list[list[str]]:
     """Each class's name in each template, (classes, templates); `names` in the order of classes, or the same names."""
     given = read_names(names) if isinstance(names, str | Path) else list(names)
+    lower, known = [name.lower() for name in given], [name.lower() for name in classes]
     if len(given) != len(classes):
         raise ValueError(f"names must be one a class, {len(classes)}, got {len(given)}")
-    if sorted(name.lower() for name in given) == sorted(name.lower() for name in classes):
+    if twice := [name for name in given if lower.count(name.lower()) > 1]:
+        raise ValueError(f"names must differ, got {twice[0]!r} twice")
+    if sorted(lower) == sorted(known):
         given = list(classes)  # in any order
+    elif moved := [name for name, own in zip(lower, known, strict=True) if name != own and name in known]:
+        # Some are names of classes, but not at their places: whoever wrote them did not mean the order.
+        other = next(name for name in given if name.lower() not in known)
+        raise ValueError(f"names must be those of all classes, or in their order, got {moved[0]!r} and {other!r}")
     for template in templates:
         if template.count("{}") != 1:
             raise ValueError(f"a template must have one {{}} for the name, got {template!r}")

@@ -40,10 +40,11 @@ def labelled(values: NDArray[Any], names: Sequence[str] = ()) -> tuple[NDArray[n
 
 
 def grouped(values: NDArray[Any]) -> NDArray[np.int64]:
-    """(n,) groups: whole numbers as they are, strings numbered in sorted order."""
+    """(n,) groups: whole numbers as they are, strings numbered in sorted order; an empty string is none, −1."""
     values = _column("groups", values)
     if values.dtype.kind in "US":
-        return np.unique(values, return_inverse=True)[1].reshape(-1).astype(np.int64)
+        groups = np.unique(values, return_inverse=True)[1].reshape(-1).astype(np.int64)
+        return np.where(np.char.str_len(values) == 0, -1, groups)
     return values.astype(np.int64)
 
 

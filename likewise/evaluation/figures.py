@@ -29,7 +29,7 @@ class Embedded:
     views: tuple[Tensor, Tensor] | None = None  # (v, d) each
     keys: tuple[Tensor, Tensor] | None = None  # the same views as the loss compares them: after the head
     texts: tuple[Tensor, Tensor] | None = None  # captions (t, d), and which test item has which, (p, 2)
-    prompts: Tensor | None = None  # (classes, templates, d)
+    named: tuple[Tensor, Tensor] | None = None  # test labels (m,), and prompts of their classes (classes, templates, d)
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,8 @@ def measure(
     )
     if embedded.texts is not None:
         found = replace(found, cross_modal=cross_modal(embedded.test, *embedded.texts))
-    if embedded.prompts is not None and test_labels is not None:
-        found = replace(found, zero_shot=zero_shot(embedded.test, test_labels, embedded.prompts))
+    if embedded.named is not None:
+        found = replace(found, zero_shot=zero_shot(embedded.test, *embedded.named))
     if train_labels is None or test_labels is None:
         return found
     parts = (embedded.train, train_labels, embedded.test, test_labels)

@@ -68,7 +68,7 @@ def _zero_shot(about: Row, rows: Mapping[str, Row]) -> Table:
         f"{first['images']:,} {about['test_words']} among {first['classes']} classes by their names alone, "
         f"{first['templates']} prompt{'s' * (first['templates'] > 1)} a class averaged as unit rows: "
         + ", ".join(about["templates"])
-        + "."
+        + f"; {about['encoder']}."
     )
     return Table([["zero-shot", "accuracy", "top 5", "mean over classes"], *body], note)
 

@@ -201,18 +201,25 @@ class PhotoViews(PlainViews):
 
 @dataclass(frozen=True)
 class DrawingViews(PlainViews):
-    """For digits, glyphs and drawings: no colours and no mirror images, whose meaning is another's.
+    """For digits, glyphs and drawings: moved a little instead of cropped, and never mirrored into another meaning.
 
-    The largest centred square, resized, is moved by `affine`, then blurred where `blur` is given.
+    The largest centred square, resized, is moved by `affine`, then blurred where `blur` is given; then come colour
+    jitter and greyscale, with probability `grey`, where they are.
     """
 
     affine: Affine = field(default_factory=Affine)
     blur: Blur | None = None
+    jitter: Jitter | None = None
+    grey: float = 0.0
 
     def draw(self, n: int, rng: torch.Generator) -> Draws:
         values = self.affine.draw(n, rng)
         if self.blur is not None:
             values |= self.blur.draw(n, rng)
+        if self.jitter is not None:
+            values |= self.jitter.draw(n, rng)
+        if self.grey:
+            values["grey"] = chance(n, self.grey, rng)
         return Draws(values)
 
     @torch.no_grad()
@@ -220,6 +227,8 @@ class DrawingViews(PlainViews):
         """(n, c, h, w) uint8 -> (n, c, size, size) float32 on the images' device."""
         self._check(items, draws)
         out = self._empty(items)
+        coloured = self.jitter is not None or bool(self.grey)
+        colours = recolouring(draws.values, self.mean, self.std, items.device) if coloured else None
         with full_precision(items.device):
             for rows in chunks(items):
                 drawn = draws.rows(rows).values
@@ -228,7 +237,10 @@ class DrawingViews(PlainViews):
                     chosen, kernels = self.blur.kernels(drawn)
                     chosen, blurs = chosen.to(items.device), blur_matrices(kernels.to(items.device), self.size)
                     views[chosen] = resample(views[chosen], blurs, blurs)
-                self._normalise(views, out[rows])
+                if colours is None:
+                    self._normalise(views, out[rows])
+                else:
+                    colours.apply(views, views.mean((2, 3))[:, :, None], rows, out[rows])
         return out
 
 

@@ -70,7 +70,8 @@ class DisturbedWindows(PlainWindows):
         values = {name: value.to(out.device) for name, value in draws.values.items()}
         out *= values["scale"].float()[:, None]
         for row, seed in zip(out, draws.values["noise"].tolist(), strict=True):
-            row += self.noise * torch.randn(row.shape, generator=torch.Generator().manual_seed(seed)).to(out.device)
+            rng = torch.Generator().manual_seed(seed)
+            row += self.noise * torch.randn(row.shape, generator=rng, dtype=torch.float32).to(out.device)
         length = (~out.isnan().any(dim=2)).sum(dim=1)  # what is there of each
         masked = values["masked"] * length
         first = values["place"] * (length - masked)

@@ -46,7 +46,7 @@ def contents(trainer: Trainer, rows: Sequence[dict[str, Any]]) -> dict[str, Any]
     known = spread(ready.train, SEARCHED) if len(ready.test) else looked
     network, augmentation = learner.tower.encoder, learner.augmentation
     known_rows, looked_rows = (features(network, augmentation, items, ids) for ids in (known, looked))
-    captioned = None if trainer.tokenizer is None else trainer.captioned(looked)
+    captioned = None if trainer.tokenizer is None else trainer.captioned(looked, looked_rows)
     parameters = sum(parameter.numel() for parameter in learner.tower.parameters())
     plan_lines = lines(ready, trainer.total, parameters, None, trainer.where())
     return {
@@ -353,7 +353,7 @@ def pairs(trainer: Trainer) -> dict[str, Any]:
     names = {"first": only or "first view", "second": "second view"}
     if only or trainer.recipe.keys.by == "bank":
         del names["second"]  # a bank's second is the item's slot
-    views = (learner.views(batch, which)[:n] for which in names)
+    views = (learner.views(batch, which, slice(n)) for which in names)
     sheets = [pictures.of_items(items, ids), *(pictures.of_views(v, learner.augmentation, items) for v in views)]
     columns = ["item", *names.values()]
     side = max(tiles.shape[1] for tiles in sheets)

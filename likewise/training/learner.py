@@ -24,6 +24,7 @@ from likewise.randomness import generator, number
 from likewise.training import optimizers, schedule
 from likewise.training.ahead import look_ups_ahead
 from likewise.training.batches import Batch, Batches
+from likewise.training.features import place_of
 from likewise.training.recipe import Recipe, RecipeError
 from likewise.training.run import build_augmentation
 from likewise.training.scores import SCORES, LookUp, build_loss
@@ -52,12 +53,27 @@ def in_parts(tower: nn.Module, inputs: Inputs, parts: Sequence[slice]) -> list[A
     part anew, dropout included: gradient caching (Gao et al., 2021). Memory is that of one part.
     """
 
-    def of(part: slice) -> Any:
-        return tower(*inputs(part))
+    dtype = torch.get_default_dtype()
+    # Draws of a device are kept for devices of tensors that are handed over: this one is.
+    where = torch.empty(0, device=place_of(tower).device)
+
+    def of(part: slice, where: Tensor) -> Any:
+        with default_dtype(dtype):  # in backward too
+            return tower(*inputs(part))
 
     if len(parts) == 1:
-        return [of(parts[0])]
-    return [checkpoint(of, part, use_reentrant=False) for part in parts]
+        return [of(parts[0], where)]
+    return [checkpoint(of, part, where, use_reentrant=False) for part in parts]
+
+
+@contextmanager
+def default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 @dataclass(frozen=True)
@@ -202,12 +218,8 @@ class Learner:
 
     def through_model(self, inputs: Inputs, parts: Sequence[slice]) -> list[Any]:
         """Embeddings of each part: float32, or float64 in a run that is."""
-        before = torch.get_default_dtype()
-        torch.set_default_dtype(self.dtype)  # Fabric hands out embeddings in the default dtype
-        try:
+        with default_dtype(self.dtype):  # Fabric hands out embeddings in it
             return self.model(inputs, parts)  # type: ignore[no-any-return]
-        finally:
-            torch.set_default_dtype(before)
 
     def encode_keys(self, views: Tensor, step: int) -> Tensor:
         """Keys by the momentum copy. Its batch statistics come from a shuffled batch, over all ranks, so that
@@ -244,7 +256,9 @@ class Learner:
             return consistency(self.dictionary, lambda step: ranks.gather(self.encode(self.batches.at(step))[1]))
 
     def rehearse(self, batch: Batch) -> list[str]:
-        """The passes of one step over a copy of the tower, so that nothing moves; done when the device is.
+        """The passes of one step, or of its first chunk, over a copy of the tower, so that nothing moves.
+
+        It is done when the device is.
 
         Gives the names of parameters that no gradient reached.
         """
@@ -259,7 +273,7 @@ class Learner:
             if of_pairs and self.copy is not None:
                 with torch.no_grad():
                     tower(*(inputs(ALL) if self.both else (self.views(batch, "second"),)))
-            rows = in_parts(tower, inputs, self.parts(batch))
+            rows = in_parts(tower, inputs, self.parts(batch)[:1])
             outputs = [part for found in rows for part in (found if isinstance(found, tuple) else (found,))]
             energy = sum(part.float().square().sum() for part in outputs)
         energy.backward()

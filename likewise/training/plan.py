@@ -1,6 +1,7 @@
 """From what was asked to a whole recipe: what was left open is chosen for the data, and said with the reason."""
 
 import functools
+import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -8,13 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import safetensors
 import torch
 from numpy.typing import NDArray
 
 from likewise import data, encoders, methods, ranks
 from likewise.data import Items
+from likewise.data.builtin import needed
 from likewise.data.sequences import Sequences
-from likewise.encoders import SEQUENCE_ENCODERS
+from likewise.data.tokens import SMALLEST
+from likewise.encoders import SEQUENCE_ENCODERS, TEXT_ENCODERS
 from likewise.pairs import sequence_views
 from likewise.randomness import generator
 from likewise.training import schedule
@@ -97,6 +101,12 @@ def make_plan(source: Any, method: str | None, asked: Mapping[str, Any], *, prog
                 f"pairs captions needs images with captions (captions.jsonl or .csv in a folder, captions in an .npz, "
                 f".txt in shards), got {got} in {items.name}"
             )
+        captions = {text.lower() for item in train for text in items.captions[item]}
+        groups = [-1] if items.groups is None else items.groups[train].tolist()
+        one_group = min(groups) >= 0 and len(set(groups)) == 1
+        if len(captions) < 2 or one_group:
+            what = "group" if one_group else "caption"
+            raise RecipeError(f"there is nothing to tell apart in {items.name}: all items are of one {what}")
         large = torch.accelerator.is_available()
         where = "there is an accelerator" if large else "there is no accelerator; text_small is larger and slower"
         choose("text.name", "text_small" if large else "text_tiny", where)
@@ -136,6 +146,8 @@ def make_plan(source: Any, method: str | None, asked: Mapping[str, Any], *, prog
     if epoch < recipe.training.batch_size:
         fits = 1 << max(1, (epoch // 2).bit_length() - 1)
         choose("training.batch_size", fits, f"there are {len(train):,} items to train on")
+    if recipe.loss.kind == "sigmoid":
+        choose("loss.temperature", 0.1, "SigLIP's, at first")
     if recipe.loss.kind == "triplet":
         choose("loss.margin", 0.2, "the paper's, for triplets of unit rows")
     splits = max(1, recipe.training.batch_size // SMALLEST_SPLIT)
@@ -152,6 +164,10 @@ def make_plan(source: Any, method: str | None, asked: Mapping[str, Any], *, prog
     if recipe.dictionary.kind == "bank" and len(train) < recipe.dictionary.negatives:
         choose("dictionary.negatives", len(train), "no more than there are slots")
     check(recipe, items, epoch)
+    if met := seen_before(recipe.encoder.init, items, test):
+        chosen.append(
+            f"note that {recipe.encoder.init} was trained on {met:,} of the {len(test):,} items held out here"
+        )
     return Plan(recipe, items, train, test, tuple(chosen))
 
 
@@ -160,6 +176,8 @@ def check(recipe: Recipe, items: Items, train: int) -> None:
     methods.check(recipe)
     if recipe.training.devices < 1:
         raise RecipeError(f"training.devices must be at least 1, got {recipe.training.devices}")
+    if recipe.pairs.kind == "captions":
+        check_text(recipe)
     options, world = recipe.training, world_size(recipe)
     if options.batch_size > train:
         what = "windows" if items.kind == "sequence" else "items"
@@ -189,6 +207,18 @@ def check(recipe: Recipe, items: Items, train: int) -> None:
     of_images = recipe.pairs.preset not in ("vector", "sequence")
     if recipe.pairs.preset not in presets.get(items.kind, ()) and not (items.kind == "image" and of_images):
         raise RecipeError(f"pairs.preset {recipe.pairs.preset} does not go with items that are {items.kind}s")
+
+
+def check_text(recipe: Recipe) -> None:
+    """Expect an encoder of text that there is, and what it is learned with."""
+    check_choice("text.name", recipe.text.name, TEXT_ENCODERS)
+    needed("tokenizers", "text", "captions")
+    if recipe.text.vocabulary < SMALLEST:
+        raise RecipeError(
+            f"text.vocabulary must be at least {SMALLEST}, every byte being a token, got {recipe.text.vocabulary}"
+        )
+    if not 0 <= recipe.text.dropout < 1:
+        raise RecipeError(f"text.dropout must be a share from 0 to below 1, got {recipe.text.dropout:g}")
 
 
 def check_window(recipe: Recipe, items: Sequences) -> None:
@@ -267,9 +297,22 @@ def encoder_of(init: str) -> dict[str, Any]:
     return {key: values[key] for key in ("encoder.name", "encoder.stem") if key in values}
 
 
+def seen_before(init: str, items: Items, test: NDArray[np.int64]) -> int:
+    """How many of the items to be held out the run that one starts from was trained on."""
+    weights = Path(init) / "encoder.safetensors"
+    if not init or not weights.is_file() or not (Path(init) / "recipe.toml").is_file():
+        return 0
+    with safetensors.safe_open(weights, framework="np") as file:
+        about = json.loads((file.metadata() or {}).get("preprocessing", "{}"))
+    if about.get("fingerprint") != items.fingerprint:
+        return 0
+    before = Recipe().with_values(read_toml(Path(init) / "recipe.toml"))
+    return len(np.intersect1d(split(items, before)[0], test))
+
+
 def choose_method(items: Items) -> tuple[str, str]:
     """A method for data that nobody named one for, and the reason."""
-    if items.captions is not None:
+    if items.captions is not None and items.kind == "image":
         return "clip", "the images have captions"
     if items.kind == "sequence":
         return "cpc", "a sequence has a future to be predicted"
@@ -292,7 +335,8 @@ def split(items: Items, recipe: Recipe) -> tuple[NDArray[np.int64], NDArray[np.i
     share = recipe.data.test if items.labels is not None or captioned else 0.0
     rng = generator(recipe.seed, "split")
     if captioned and items.groups is not None:
-        groups, group = np.unique(items.groups, return_inverse=True)
+        alone = items.groups.max(initial=0) + 1 + np.arange(len(items))  # an item without a group is one of its own
+        groups, group = np.unique(np.where(items.groups < 0, alone, items.groups), return_inverse=True)
         order = torch.randperm(len(groups), generator=rng).numpy()
         held_out = np.isin(group, order[: round(share * len(groups))])
         return np.flatnonzero(~held_out), np.flatnonzero(held_out)

@@ -81,7 +81,10 @@ def words(row: Mapping[str, Any], evaluated: Mapping[str, float]) -> str:
         shown = [k for k in sorted({0, len(shares) // 4, len(shares) // 2, len(shares) - 1}) if shares[k] is not None]
         parts.append("accuracy " + ", ".join(f"+{k + 1} {shares[k]:.2f}" for k in shown))
     if row.get("recall") is not None:
-        parts.append(f"recall@1 in the batch {row['recall']:.2f}  temperature {row['temperature']:.3f}")
+        where = "queue" if row.get("oldest") else "batch"
+        parts.append(f"recall@1 in the {where} {row['recall']:.2f}")
+        if row.get("temperature") is not None:
+            parts.append(f"temperature {row['temperature']:.3f}")
     parts += [f"{name} {value:.3f}" for name, value in evaluated.items()]
     if row.get("consistency") is not None and row.get("oldest"):
         parts.append(f"consistency {row['consistency']:.3f}")

@@ -4,6 +4,7 @@
 captions `text.safetensors`, `text_head.safetensors` and `tokenizer.json` too.
 """
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -95,6 +96,15 @@ class Encoder(nn.Module):
         if isinstance(items, Sequences) and rate and items.rate not in (0, rate):
             raise data.DataError(f"the encoder takes {rate:,} samples a second, got {items.rate:,} in {items.name}")
         return items
+
+    def fingerprint(self, layer: str) -> str:
+        """Same weights and pre-processing up to this layer, same fingerprint, wherever they lie."""
+        found = hashlib.sha256(json.dumps([layer, self.recipe.encoder.name, dict(self.about)]).encode())
+        for module in (self.backbone, self.head)[: 1 if layer == "backbone" else 2]:
+            for name, value in sorted(module.state_dict().items()):
+                found.update(f"{name} {tuple(value.shape)} {value.dtype}".encode())
+                found.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+        return found.hexdigest()
 
     @property
     def head(self) -> nn.Module:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from likewise import encoders, ranks
 from likewise.encoders.batch_norm import split_batch_norm
 from likewise.randomness import number
-from likewise.training.recipe import Recipe
+from likewise.training.recipe import Recipe, RecipeError
 from likewise.training.run import build_backbone, build_head, build_text
 
 
@@ -75,7 +75,12 @@ def build_tower(recipe: Recipe, about: Mapping[str, Any]) -> AnyTower:
     head = build_head(recipe, encoder)
     tower: AnyTower
     if recipe.pairs.kind == "captions":
-        tower = CaptionTower(encoder, head, Tower(*build_text(recipe, about["vocabulary"])))
+        text = Tower(*build_text(recipe, about["vocabulary"]))
+        if head.dim != text.head.dim:
+            raise RecipeError(
+                f"head none needs encoders of one width for images and text, got {head.dim} and {text.head.dim}"
+            )
+        tower = CaptionTower(encoder, head, text)
     else:
         tower = (FutureTower if recipe.pairs.kind == "future" else Tower)(encoder, head)
     splits = options.bn_splits // ranks.count()  # ranks are splits already

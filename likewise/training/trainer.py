@@ -19,13 +19,13 @@ from lightning_fabric import Fabric
 from lightning_fabric.strategies.ddp import DDPStrategy
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from likewise import ranks
 from likewise.data import Items
 from likewise.data.items import Captions as Texts
 from likewise.data.sequences import Sequences
-from likewise.data.tokens import Tokenizer
+from likewise.data.tokens import PADDING, Tokenizer
 from likewise.dictionaries import InBatch
 from likewise.encoders import TEXT_ENCODERS
 from likewise.evaluation.cross_modal import cross_modal
@@ -37,7 +37,7 @@ from likewise.pairs.groups import Groups
 from likewise.pairs.views import Views
 from likewise.training import checkpoint, plan, schedule
 from likewise.training.batches import Batches, Pairs, visits
-from likewise.training.features import features, text_features
+from likewise.training.features import evaluating, features, place_of, text_features
 from likewise.training.health import LOOKED_AT, SOFTMAX, Health, Signs, chance, shape_of_batch
 from likewise.training.learner import Learner, Taken
 from likewise.training.metrics import Metrics, write_whole
@@ -107,15 +107,17 @@ class Trainer:
         if first >= self.total:
             self.observer.say(f"the run in {self.folder} was finished already, after {first:,} steps")
             return self._finish()
-        self.observer.plan(self._plan_lines(first))
-        metrics = Metrics(self.folder, first) if self.fabric.is_global_zero else None
-        self.observer.start(first, self.total)
+        metrics: Metrics | None = None
         try:
+            self.observer.plan(self._plan_lines(first))
+            metrics = Metrics(self.folder, first) if self.fabric.is_global_zero else None
+            self.observer.start(first, self.total)
             with end_on_signal() as told:
                 self._loop(first, metrics, told)
         except torch.OutOfMemoryError:
             raise RunError(
-                f"the device ran out of memory; lower training.batch_size, {self.recipe.training.batch_size} now"
+                f"the device ran out of memory; lower training.batch_size, {self.recipe.training.batch_size} now, or "
+                "embed it in parts (training.chunk)"
             ) from None
         finally:
             self.observer.stop()
@@ -129,10 +131,10 @@ class Trainer:
             tower = self.learner.tower
             temperature = getattr(self.learner.loss, "temperature", self.recipe.loss.temperature)
             about = self.about | {"temperature": float(torch.as_tensor(temperature).detach())}
-            parts = {"encoder": tower.encoder, "head": tower.head}
+            parts = {"head": tower.head}
             if isinstance(tower, CaptionTower):
                 parts |= {"text": tower.text.encoder, "text_head": tower.text.head}
-            save_weights(self.folder, parts, about)
+            save_weights(self.folder, parts | {"encoder": tower.encoder}, about)  # last: where it is, all are
         self.fabric.barrier()
         return Run(self.folder)
 
@@ -249,7 +251,9 @@ class Trainer:
         if not rows.isfinite().all():
             return found
         if held_out and self.tokenizer is not None:
-            found["recall_at_10"] = self._recall(test)
+            seen = self.captioned(test, rows)
+            if seen.images.isfinite().all() and seen.words.isfinite().all():
+                found["recall_at_10"] = cross_modal(seen.images, seen.words, seen.pairs).image_to_text.recall[10]
         shape = geometry(rows)
         found |= {"effective_rank": shape.effective_rank, "uniformity": shape.uniformity, "alike": shape.alike}
         if items.labels is None or not held_out:
@@ -263,19 +267,15 @@ class Trainer:
             found["knn"] = knn(known, labels[train], rows, labels[test]).accuracy
         return found
 
-    def _recall(self, ids: NDArray[np.int64]) -> float:
-        """How often these images find a caption of theirs among the first ten of all of theirs."""
-        found = self.captioned(ids)
-        return cross_modal(found.images, found.words, found.pairs).image_to_text.recall[10]
-
-    def captioned(self, ids: NDArray[np.int64]) -> Captioned:
-        """These images and their captions as the loss compares them: after both heads."""
+    @torch.no_grad()
+    def captioned(self, ids: NDArray[np.int64], rows: Tensor) -> Captioned:
+        """These images, of which `rows` are the encoder's features, and their captions, after both heads."""
         tower = self.learner.tower
         assert isinstance(tower, CaptionTower)
         assert self.tokenizer is not None
         texts, pairs = matches(self._captions(ids))
-        network = nn.Sequential(tower.encoder, tower.head)
-        images = features(network, self.learner.augmentation, self.plan.items, ids)
+        with evaluating(tower.head):
+            images = tower.head(rows.to(place_of(tower))).float().cpu()
         return Captioned(images, texts, text_features(tower.text, self.tokenizer, texts, self._text_length), pairs)
 
     @property
@@ -304,8 +304,12 @@ class Trainer:
         options, items, train = self.recipe.pairs, self.plan.items, self.plan.train
         groups = None if items.groups is None else torch.from_numpy(items.groups[train])
         if self.tokenizer is not None:
-            captions = self._captions(train)
-            return Captions(captions, self.tokenizer.encode(flat(captions), self._text_length), groups)
+            captions, length = self._captions(train), self._text_length
+            tokens = self.tokenizer.encode(flat(captions), length + 1)
+            if cut := int((tokens[:, length:] != PADDING).sum()):
+                longer = f"{cut:,} of {len(tokens):,} captions are longer than the {length} tokens that"
+                self.observer.say(f"{longer} {self.recipe.text.name} reads, and are cut")
+            return Captions(captions, self.tokenizer.encode(flat(captions), length), groups)
         if options.kind == "future":
             return Future(options.horizon, options.candidates, options.negatives)
         groups = labels if groups is None else groups
@@ -382,7 +386,9 @@ class Trainer:
             )
         began = time.monotonic()
         self.learner.rehearse(batch)
-        seconds = (time.monotonic() - began) * (self.total - first)
+        parts = len(self.learner.parts(batch))
+        # Where there are several, each is embedded once more.
+        seconds = (time.monotonic() - began) * (self.total - first) * (parts * 4 / 3 if parts > 1 else 1)
         if first:
             self.observer.say(f"going on after step {first:,} of {self.total:,}")
         return plan.lines(self.plan, self.total, parameters, seconds, self.where())

@@ -98,7 +98,7 @@ def test_the_tables_say_what_the_figures_depend_on(run, names):
     assert "text → image @1" in said
     assert "head of resnet_tiny, small stem, 128 features, clip, seed 0: images among" in said
     assert "120 items not trained on among 6 classes by their names alone, 2 prompts a class" in said
-    assert "{}, a red {}." in said
+    assert "{}, a red {}; head of resnet_tiny, small stem, 128 features, clip, seed 0." in said
     printed = json.loads(command("evaluate", run, "--labels", names, "--json").stdout)
     assert set(printed["learned encoder"]) >= {"cross_modal", "zero_shot", "knn", "geometry"}
 
@@ -109,6 +109,8 @@ MISTAKES = {
     "few.txt": "names must be one a class, 6, got 2",
     "bytes.txt": "names of classes must be text in UTF-8, got bytes.txt",
     "names.txt --template photo": "a template must have one {} for the name, got 'photo'",
+    "twice.txt": "names must differ, got 'star' twice",
+    "typo.txt": "names must be those of all classes, or in their order, got 'star' and 'triangl'",
 }
 
 
@@ -116,10 +118,30 @@ MISTAKES = {
 def test_mistakes_end_in_one_sentence(run, here, words):
     (here / "names.txt").write_text("\n".join(NAMES))
     (here / "few.txt").write_text("circle\nsquare\n")
+    (here / "twice.txt").write_text("\n".join(["star", *NAMES[:5]]))
+    (here / "typo.txt").write_text("\n".join(["star", "ring", "cross", "triangl", "square", "circle"]))
     (here / "bytes.txt").write_bytes(b"caf\xe9\n")
     result = command("evaluate", run, "--labels", *words.split())
     assert result.exit_code == 1
     assert " ".join(result.stderr.split()).startswith(f"likewise: {MISTAKES[words]}")
+
+
+def test_templates_are_for_names(run):
+    result = command("evaluate", run, "--template", "a {}")
+    assert result.exit_code == 1
+    assert result.stderr == "likewise: templates are for names of classes, and none are given (--labels)\n"
+
+
+def test_only_the_test_items_need_labels(run, tmp_path):
+    """Zero-shot is without any labels to learn from."""
+    items = data.open("shapes")
+    pixels, captions = items.array.transpose(0, 2, 3, 1), [texts[0] for texts in items.captions]
+    np.savez(tmp_path / "train.npz", x=pixels[:100], captions=captions[:100])
+    classes = np.array(items.classes)[items.labels]
+    np.savez(tmp_path / "test.npz", x=pixels[100:180], captions=captions[100:180], y=classes[100:180])
+    found = likewise.evaluate(run, tmp_path / "train.npz", tmp_path / "test.npz", names=NAMES, progress=False)
+    assert found["learned encoder"]["zero_shot"]["images"] == 80
+    assert "knn" not in found["learned encoder"]
 
 
 def test_only_an_encoder_of_words_can_be_asked_by_name(here):

@@ -10,12 +10,13 @@ from torch import nn
 import likewise
 from likewise.training import learner as module
 from likewise.training.plan import make_plan
-from likewise.training.progress import Observer
+from likewise.training.progress import Observer, words
 from likewise.training.recipe import RecipeError
 from likewise.training.run import CaptionEncoder, RunError
 from likewise.training.scores import SCORES
 from likewise.training.trainer import Trainer
 from tests.training.conftest import assert_same
+from tests.waves import series
 
 PLAIN = "tests.training.plain_encoder:plain"
 QUICK = {
@@ -55,6 +56,11 @@ def gradients(run, step=0):
     return {name: value.grad.clone() for name, value in named}
 
 
+def kept(of, *inputs, use_reentrant):
+    """Instead of a checkpoint: the chunk in the graph of all."""
+    return of(*inputs)
+
+
 def dropped_out(run):
     """SimCLR's tower with dropout between encoder and head: the encoders of images have none of their own."""
     run.learner.tower.head.insert(0, nn.Dropout(0.4))
@@ -70,7 +76,7 @@ def test_a_cached_step_is_that_of_the_same_chunks_in_one_graph(tmp_path, monkeyp
     """DESIGN 7 (5, 16): for every parameter, the temperature and a sigmoid's bias included, dropout on."""
     settings = CHUNKED | {"training.precision": precision, "loss.kind": loss}
     cached = gradients(trainer(tmp_path / "cached", **settings))
-    monkeypatch.setattr(module, "checkpoint", lambda of, part, use_reentrant: of(part))
+    monkeypatch.setattr(module, "checkpoint", kept)
     in_one_graph = gradients(trainer(tmp_path / "graph", **settings))
     assert {"loss.log_temperature", "tower.text.encoder.token_embed.weight"} <= set(cached) == set(in_one_graph)
     for name, expected in in_one_graph.items():
@@ -82,11 +88,36 @@ def test_a_cached_step_is_that_of_the_same_chunks_in_one_graph(tmp_path, monkeyp
 def test_a_cached_step_of_simclr_too(tmp_path, monkeypatch, precision, tolerance):
     settings = SIMCLR | {"training.precision": precision}
     cached = gradients(dropped_out(trainer(tmp_path / "cached", "simclr", **settings)))
-    monkeypatch.setattr(module, "checkpoint", lambda of, part, use_reentrant: of(part))
+    monkeypatch.setattr(module, "checkpoint", kept)
     in_one_graph = gradients(dropped_out(trainer(tmp_path / "graph", "simclr", **settings)))
     assert "loss.log_temperature" in cached
     for name, expected in in_one_graph.items():
         torch.testing.assert_close(cached[name], expected, rtol=tolerance, atol=tolerance * float(expected.abs().max()))
+
+
+def test_a_cached_step_over_sequences_draws_the_same_noise_again(tmp_path, monkeypatch):
+    """Their views are noisy, and are made anew in backward, where the default dtype is another."""
+    settings = {"encoder.name": "sensors", "encoder.head": "mlp", "pairs.window": 16, "training.chunk": 7}
+    settings |= {"training.precision": "64-true"}
+    cached = gradients(trainer(tmp_path / "cached", "simclr", series(60, t=40), **settings))
+    monkeypatch.setattr(module, "checkpoint", kept)
+    in_one_graph = gradients(trainer(tmp_path / "graph", "simclr", series(60, t=40), **settings))
+    for name, expected in in_one_graph.items():
+        torch.testing.assert_close(cached[name], expected, rtol=1e-10, atol=1e-12)
+
+
+def test_draws_of_a_device_are_replayed_too(tmp_path, monkeypatch):
+    """torch keeps the draws of those devices only whose tensors a checkpoint is handed."""
+    handed = []
+
+    def spy(of, *inputs, use_reentrant):
+        handed.append({value.device for value in inputs if isinstance(value, torch.Tensor)})
+        return of(*inputs)
+
+    monkeypatch.setattr(module, "checkpoint", spy)
+    run = trainer(tmp_path, **CHUNKED)
+    run.learner.step(run.batches.at(0), 10)
+    assert handed == [{run.fabric.device}] * 4
 
 
 @pytest.mark.parametrize("method", ["clip", "simclr"])
@@ -102,8 +133,8 @@ def test_dropout_that_is_drawn_anew_would_be_noticed(tmp_path, monkeypatch):
     """The tests above can fail: the same step, its chunks replayed with other draws, has other gradients."""
     replayed = gradients(trainer(tmp_path / "replayed", **CHUNKED))
 
-    def careless(of, part, use_reentrant):
-        return torch.utils.checkpoint.checkpoint(of, part, use_reentrant=use_reentrant, preserve_rng_state=False)
+    def careless(of, *inputs, use_reentrant):
+        return torch.utils.checkpoint.checkpoint(of, *inputs, use_reentrant=use_reentrant, preserve_rng_state=False)
 
     monkeypatch.setattr(module, "checkpoint", careless)
     anew = gradients(trainer(tmp_path / "anew", **CHUNKED))
@@ -175,6 +206,15 @@ def test_whole_groups_are_held_out():
     assert not set(groups[ready.train]) & set(groups[ready.test])
 
 
+def test_an_item_without_a_group_is_held_out_alone():
+    """Group −1 is none: its items are not one group."""
+    source = pictures() | {"group": np.where(np.arange(60) < 40, -1, np.arange(60))}
+    ready = make_plan(source, "clip", QUICK, progress=False)
+    assert len(ready.test) == 6
+    named = pictures() | {"group": np.array(["" if i < 40 else f"g{i}" for i in range(60)])}
+    assert np.array_equal(make_plan(named, "clip", QUICK, progress=False).test, ready.test)
+
+
 def test_the_progress_has_recall_temperature_and_information(tmp_path):
     run = likewise.train(pictures(), method="clip", out=tmp_path, settings=QUICK, progress=False)
     row = run.metrics[-1]
@@ -185,6 +225,51 @@ def test_the_progress_has_recall_temperature_and_information(tmp_path):
     alone = {"x": pictures()["x"], "captions": [f"picture {i}" for i in range(60)]}
     run = likewise.train(alone, method="clip", out=tmp_path / "alone", settings=QUICK, progress=False)
     assert "bound" in run.metrics[-1], "no two items share a caption, so that it is one"
+
+
+MISTAKES = {
+    "text.name": ("text_tinny", r"^unknown text.name 'text_tinny'; did you mean text_tiny\?$"),
+    "text.vocabulary": (10, r"^text.vocabulary must be at least 259, every byte being a token, got 10$"),
+    "text.dropout": (1.0, r"^text.dropout must be a share from 0 to below 1, got 1$"),
+    "encoder.head": ("none", r"^head none needs encoders of one width for images and text, got 24 and 128$"),
+}
+
+
+@pytest.mark.parametrize("key", MISTAKES)
+def test_settings_of_the_text_tower_are_checked(tmp_path, key):
+    value, sentence = MISTAKES[key]
+    with pytest.raises(RecipeError, match=sentence):
+        trainer(tmp_path, **{key: value})
+
+
+@pytest.mark.parametrize(("key", "what"), [("captions", "caption"), ("group", "group")])
+def test_where_there_is_nothing_to_tell_apart_it_says_so(tmp_path, key, what):
+    source = pictures() | {"captions": [f"p {i}" for i in range(60)], key: ["the same"] * 60}
+    with pytest.raises(RecipeError, match=rf"^there is nothing to tell apart in .*: all items are of one {what}$"):
+        trainer(tmp_path, source=source)
+
+
+def test_captions_that_are_cut_are_counted(tmp_path):
+    heard = []
+
+    class Ear(Observer):
+        def say(self, sentence):
+            heard.append(sentence)
+
+    source = pictures() | {"captions": [" ".join(map(str, range(i))) + "." for i in range(60)]}
+    Trainer(make_plan(source, "clip", QUICK | {"data.test": 0.0}, progress=False), tmp_path, Ear())
+    (sentence,) = heard
+    assert sentence.endswith("of 60 captions are longer than the 32 tokens that text_tiny reads, and are cut")
+
+
+def test_a_loss_without_a_temperature_says_none():
+    row = {"loss": 1.0, "recall": 0.5, "items_per_second": 1.0, "oldest": 0.0}
+    assert words(row, {}) == "loss 1.000  recall@1 in the batch 0.50  1 items/s"
+
+
+def test_vectors_with_captions_are_vectors():
+    source = {"x": np.zeros((60, 4), dtype=np.float32), "captions": pictures()["captions"]}
+    assert make_plan(source, None, {"training.batch_size": 8}, progress=False).recipe.method == "simclr"
 
 
 def test_images_without_captions_are_refused_in_a_sentence(tmp_path):
