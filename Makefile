@@ -56,6 +56,7 @@ bench: $(PEERS)/installed
 	$(PEERS)/bin/python -m benchmarks.training memory
 	$(PEERS)/bin/python -m benchmarks.evaluation
 	$(PEERS)/bin/python -m benchmarks.sequences
+	$(PEERS)/bin/python -m benchmarks.captions
 
 study: install
 	rm -rf runs/studies

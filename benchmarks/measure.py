@@ -43,12 +43,12 @@ def peak_memory(module: str, *arguments: str) -> float:
 def report_peak_memory(run: Callable[[], object]) -> None:
     """Print how far the resident size rises above what it is now while `run` runs."""
     Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
-    before = _resident("VmRSS")
+    before = resident("VmRSS")
     run()
-    print(_resident("VmHWM") - before)
+    print(resident("VmHWM") - before)
 
 
-def _resident(which: str) -> int:
+def resident(which: str) -> int:
     found = re.search(rf"{which}:\s+(\d+) kB", Path("/proc/self/status").read_text())
     assert found, "peak memory is measured on Linux only"
     return int(found[1]) * 1024

@@ -10,8 +10,11 @@ __version__ = "0.1.0"
 
 _MODULES = ("data", "dictionaries", "encoders", "evaluation", "losses", "methods", "pairs")
 _FUNCTIONS = {
+    "embed": "likewise.commands.embed",
     "evaluate": "likewise.commands.evaluate",
+    "export": "likewise.commands.export",
     "finetune": "likewise.commands.finetune",
+    "Searcher": "likewise.commands.search",
     "load": "likewise.training.run",
     "train": "likewise.commands.train",
 }

@@ -86,7 +86,7 @@ def train(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
 ) -> None:
-    """Pre-train an encoder on images, vectors or sequences, without labels."""
+    """Pre-train an encoder on images, with captions or without, vectors or sequences; no labels are needed."""
     with said_in_one_sentence():
         from likewise.commands.train import train as run_training
 
@@ -148,7 +148,6 @@ def evaluate(
 ) -> None:
     """Say how good an encoder is, beside raw input and beside itself before training."""
     with said_in_one_sentence():
-        from likewise.commands.evaluate import TEMPLATES
         from likewise.commands.evaluate import evaluate as run_evaluation
 
         found = run_evaluation(
@@ -158,7 +157,7 @@ def evaluate(
             layer=layer,
             by=by,
             names=labels,
-            templates=template or TEMPLATES,
+            templates=template,
             columns=named(column),
             k=k,
             temperature=temperature,
@@ -206,6 +205,110 @@ def finetune(
         show_json(found.as_dict())
     else:
         show(found.table(), found.note())
+
+
+@app.command()
+def embed(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's folder.")],
+    source: Annotated[
+        str | None, typer.Argument(metavar="DATA", help="What to embed; the run's own data if not given.")
+    ] = None,
+    out: Annotated[
+        Path, typer.Option(metavar="FILE", help="A new .parquet (id, path, label, vector), .npz or .npy.")
+    ] = Path("vectors.parquet"),
+    layer: Annotated[str | None, typer.Option(help="backbone or head; head for images and words if not given.")] = None,
+    column: Columns = None,
+) -> None:
+    """Write the vector of every item, with its id, path and label."""
+    with said_in_one_sentence():
+        from likewise.commands.embed import embed as run_embedding
+
+        path = run_embedding(run, source, out=out, layer=layer, columns=named(column))
+    typer.echo(f"vectors in {path}")
+
+
+@app.command()
+def export(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's folder.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="A new file, in .safetensors, .onnx, .pt or .ts.")],
+    format: Annotated[  # noqa: A002  # the option's name
+        str | None, typer.Option(help="safetensors, onnx or torchscript; by the ending of --out if not given.")
+    ] = None,
+    layer: Annotated[str | None, typer.Option(help="backbone or head; head for images and words if not given.")] = None,
+) -> None:
+    """Write the encoder for other programs, with its pre-processing and a model card beside it."""
+    with said_in_one_sentence():
+        from likewise.commands.export import BATCHES
+        from likewise.commands.export import export as run_export
+
+        found = run_export(run, out, format=format, layer=layer)
+    for path in found.files:
+        typer.echo(str(path))
+    batches = ", ".join(map(str, BATCHES))
+    typer.echo(f"read back and run with batches of {batches}: the encoder's features to {found.difference:.1e}")
+
+
+@app.command()
+def search(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's folder.")],
+    query: Annotated[
+        str | None, typer.Argument(metavar="QUERY", help="A file, an item's id, or words for a run of clip.")
+    ] = None,
+    data: Annotated[str | None, typer.Option(metavar="DATA", help="Where to look; the run's own if not given.")] = None,
+    k: Annotated[int, typer.Option("-k", help="How many are wanted.")] = 10,
+    duplicates: Annotated[
+        float | None, typer.Option(metavar="THRESHOLD", help="Groups of items that are so much alike.")
+    ] = None,
+    outliers: Annotated[int | None, typer.Option(metavar="N", help="The loneliest items.")] = None,
+    suspects: Annotated[int | None, typer.Option(metavar="N", help="Labels that their neighbours contradict.")] = None,
+    grid: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw what is found as a picture.")] = None,
+    kind: Annotated[str, typer.Option(help="flat, hnsw, ivfpq, or auto.")] = "auto",
+    index: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where the index is kept; else below the run.")
+    ] = None,
+    layer: Annotated[str | None, typer.Option(help="backbone or head; head for images and words if not given.")] = None,
+    column: Columns = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+) -> None:
+    """Find what is like a file, an item or words; near-duplicates, lonely items, doubtful labels."""
+    with said_in_one_sentence():
+        from likewise.commands.search import search as run_search
+
+        found = run_search(
+            run,
+            query,
+            data,
+            k=k,
+            duplicates=duplicates,
+            outliers=outliers,
+            suspects=suspects,
+            grid=grid,
+            kind=kind,
+            index=index,
+            layer=layer,
+            columns=named(column),
+            progress=not as_json,
+        )
+    if as_json:
+        show_json(found)
+    elif not found:
+        typer.echo("nothing found")
+    else:
+        show(as_rows(found))
+    if grid is not None and found and not as_json:
+        typer.echo(f"picture in {grid}")
+
+
+def as_rows(found: list[dict[str, Any]]) -> list[list[str]]:
+    """Items, or groups of them, as rows of words, the head first."""
+    flat = [
+        {"group": str(number), **item} | {"similarity": group["similarity"]}
+        for number, group in enumerate(found, 1)
+        if "items" in group
+        for item in group["items"]
+    ]
+    rows = flat or found
+    return [list(rows[0]), *(["" if value is None else str(value) for value in row.values()] for row in rows)]
 
 
 @app.command()
@@ -264,7 +367,7 @@ def show_figures(found: dict[str, Any]) -> None:
     typer.echo(f"{name}: {row['verdict']}")
 
 
-def show_json(found: dict[str, Any]) -> None:
+def show_json(found: Any) -> None:
     import json
 
     typer.echo(json.dumps(found, ensure_ascii=False, indent=2))

@@ -45,7 +45,7 @@ class TextTransformer(nn.Module):
         rows = self.dropout(self.token_embed(tokens) + self.pos_embed[: tokens.shape[1]])
         rows = self.norm(self.blocks(rows))
         end = (tokens == END).int().argmax(dim=1)
-        return rows[torch.arange(len(rows), device=rows.device), end]  # type: ignore[no-any-return]
+        return rows.gather(1, end[:, None, None].expand(-1, 1, self.dim))[:, 0]  # type: ignore[no-any-return]
 
 
 TEXT_ENCODERS: dict[str, partial[TextTransformer]] = {

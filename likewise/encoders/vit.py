@@ -103,7 +103,7 @@ class VisionTransformer(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         check_images(images, self.channels, self.size)
         patches = self.patch_embed(images)
-        tokens = torch.cat([self.cls_token.expand(len(patches), -1, -1), patches], dim=1) + self.pos_embed
+        tokens = torch.cat([self.cls_token.expand(patches.shape[0], -1, -1), patches], dim=1) + self.pos_embed
         return self.norm(self.blocks(tokens)[:, 0])  # type: ignore[no-any-return]
 
 

@@ -319,8 +319,12 @@ def _simclr(size: int, channels: int) -> Augmentation:
 
 
 def _captions(size: int, channels: int) -> Augmentation:
-    """For images with words: no mirror images and no other hues, since captions speak of sides and colours."""
-    return PhotoViews(size, channels, crop=Crop((0.5, 1.0), flip=0.0), jitter=Jitter(0.4, 0.4, 0.4, 0.0, p=0.8))
+    """For images with words: all of the image stays in view, often smaller, as another hand may draw it.
+
+    No mirror images and no other hues, since captions speak of sides and colours.
+    """
+    affine = Affine(rotation=10.0, zoom=(0.5, 1.2), ratio=(4 / 5, 5 / 4), shear=0.1, shift=0.1)
+    return DrawingViews(size, channels, affine=affine, jitter=Jitter(0.4, 0.4, 0.4, 0.0, p=0.8), grey=0.2)
 
 
 PRESETS: dict[str, Callable[[int, int], Augmentation]] = {

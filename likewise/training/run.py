@@ -305,7 +305,7 @@ def encoder_words(recipe: Recipe, about: Mapping[str, Any], layer: str = "backbo
 def preprocessing(recipe: Recipe, items: Items, train: NDArray[np.int64]) -> dict[str, Any]:
     """What has to be known to prepare items as in training."""
     about: dict[str, Any] = {"kind": items.kind, "channels": items.array.shape[1], "size": recipe.data.size}
-    about |= {"stored": recipe.data.stored, "fingerprint": items.fingerprint}
+    about |= {"stored": recipe.data.stored, "fingerprint": items.fingerprint, "items": len(train)}
     if isinstance(items, Sequences):
         mean, std = channel_statistics(items, train)
         return about | {"size": recipe.pairs.window, "rate": items.rate, "mean": mean, "std": std}

@@ -13,7 +13,7 @@ from likewise.pairs.blur import radius_for
 from likewise.pairs.crops import Affine
 from tests.pairs import slow
 
-IMAGE_PRESETS = ["moco_v1", "moco_v2", "simclr", "greyscale", "none"]
+IMAGE_PRESETS = ["moco_v1", "moco_v2", "simclr", "captions", "greyscale", "none"]
 EVERYTHING = {
     "jitter": Jitter(0.8, 0.8, 0.8, 0.3, p=0.8),
     "grey": 0.3,
@@ -89,6 +89,21 @@ def test_drawings_are_what_the_loops_make(channels, blur):
         draw = row(draws, i)
         view = slow.blur(slow.affine(slow.resize(image, 8), draw), draw.get("sigma", 0), 1)
         np.testing.assert_allclose(got, slow.normalise(view, views.mean, views.std), rtol=0, atol=5e-5)
+
+
+@pytest.mark.parametrize("colours", [{"jitter": Jitter(0.5, 0.5, 0.5, 0.1, p=0.7)}, {"grey": 0.5}])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_drawings_are_recoloured_as_the_loops_do(channels, colours):
+    """After they were moved: what is cut to 0 to 1 is the view, and its mean is what contrast starts from."""
+    views = DrawingViews(8, channels, **colours)
+    batch, draws = images(6, channels, 8, 8), views.draw(6, rng(1))
+    for got, image, i in zip(views.apply(batch, draws).numpy(), batch.numpy() / 255, range(6), strict=True):
+        draw = row(draws, i)
+        view = slow.affine(slow.resize(image, 8), draw)
+        view = slow.jitter(view, draw) if draw.get("jitter") else view
+        view = slow.grey(view) if draw.get("grey") else view
+        expected = slow.normalise(np.clip(view, 0, 1), views.mean, views.std)
+        np.testing.assert_allclose(got, expected, rtol=0, atol=5e-5)
 
 
 @pytest.mark.parametrize(("h", "w", "size"), [(8, 8, 8), (12, 9, 6), (5, 7, 12)])

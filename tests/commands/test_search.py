@@ -1,0 +1,159 @@
+"""`search`: by file, id or words, over an index that is kept, and what neighbours tell of the data."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import soundfile
+from PIL import Image
+from typer.testing import CliRunner
+
+import likewise
+from likewise import data
+from likewise.cli import app
+from likewise.commands import search as module
+from likewise.commands.search import Searcher, search
+from likewise.search import Index, SearchError
+
+TINY = {"encoder.name": "resnet_tiny", "training.batch_size": 32, "training.steps": 2, "data.workers": 0}
+
+
+def command(*arguments):
+    return CliRunner().invoke(app, ["search", *map(str, arguments)], env={"COLUMNS": "200"})
+
+
+def units(vectors):
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+@pytest.fixture(scope="module")
+def searcher(run):
+    return Searcher.open(run.folder, progress=False)
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "shapes"
+    return likewise.train("shapes", out=folder, settings=TINY, progress=False)
+
+
+def test_an_id_finds_its_nearest_and_not_itself(run, searcher):
+    vectors = units(run.encoder.embed("digits", progress=False).vectors)
+    cosines = vectors @ vectors[7]
+    cosines[7] = -2
+    found = searcher.like(7, 5)
+    assert [row["id"] for row in found] == np.argsort(-cosines, kind="stable")[:5].tolist()
+    assert [row["similarity"] for row in found] == pytest.approx(np.sort(cosines)[::-1][:5].tolist(), abs=1e-4)
+    assert [row["label"] for row in found] == [str(data.open("digits").labels[row["id"]]) for row in found]
+
+
+def test_a_file_is_seen_as_the_items_are(searcher, tmp_path):
+    """A digit's own picture, saved in colours, finds that digit first."""
+    pixels = data.open("digits").array[11, 0]
+    Image.fromarray(np.stack([pixels] * 3, axis=2)).save(tmp_path / "eleven.png")
+    best = searcher.like(tmp_path / "eleven.png", 1)[0]
+    assert best["id"] == 11
+    assert best["similarity"] > 0.9999
+
+
+def test_a_recording_finds_itself(tmp_path):
+    run = likewise.train("sounds", out=tmp_path / "run", settings={"training.steps": 1}, progress=False)
+    clips = data.open("sounds")
+    soundfile.write(tmp_path / "clip.wav", clips.array[clips.offsets[3] : clips.offsets[4], 0], clips.rate)
+    best = search(run.folder, tmp_path / "clip.wav", k=1, progress=False)[0]
+    assert (best["id"], best["label"]) == (3, clips.classes[clips.labels[3]])
+
+
+def test_words_find_what_is_nearest_to_them(words):
+    vectors = units(words.encoder.embed("shapes", progress=False).vectors)
+    asked = units(words.encoder.embed_text(["a red star"]))[0]
+    found = search(words.folder, "a red star", k=3, progress=False)
+    assert [row["id"] for row in found] == np.argsort(-(vectors @ asked), kind="stable")[:3].tolist()
+    assert found[0]["caption"] == data.open("shapes").captions[found[0]["id"]][0]
+
+
+def test_the_index_is_kept_and_taken_again(run, tmp_path, monkeypatch):
+    folder = shutil.copytree(run.folder, tmp_path / "run")
+    first = search(folder, 3, progress=False)
+
+    def never(*arguments):
+        raise AssertionError("embedded again")
+
+    monkeypatch.setattr(module, "features", never)
+    assert search(folder, 3, progress=False) == first
+    moved = shutil.move(folder, tmp_path / "moved")
+    assert search(moved, 3, progress=False) == first
+
+
+def test_an_index_of_another_encoder_is_refused(run, words, tmp_path):
+    search(run.folder, 3, index=tmp_path / "index", progress=False)
+    with pytest.raises(SearchError, match="belongs to"):
+        search(words.folder, 3, index=tmp_path / "index", progress=False)
+    with pytest.raises(SearchError, match="belongs to"):
+        search(run.folder, 3, index=tmp_path / "index", layer="head", progress=False)
+
+
+def test_duplicates_outliers_and_suspects(run, tmp_path):
+    """A digit given twice, those least like their ten nearest, and one with a wrong label are what is found."""
+    items = data.open("digits")
+    pixels, labels = items.array[:300].copy(), items.labels[:300].copy()
+    pixels[17] = pixels[4]
+    wrong = int(np.flatnonzero(labels == 0)[5])
+    labels[wrong] = 1
+    np.savez(tmp_path / "digits.npz", x=pixels, y=labels)
+    options = {"source": tmp_path / "digits.npz", "progress": False}
+    assert {(4, 17)} == {
+        tuple(item["id"] for item in group["items"]) for group in search(run.folder, duplicates=0.9999, **options)
+    }
+    cosines = units(run.encoder.embed(options["source"], progress=False).vectors)
+    nearest = np.sort(cosines @ cosines.T - 3 * np.eye(300), axis=1)[:, -10:].mean(axis=1)
+    lonely = search(run.folder, outliers=3, **options)
+    assert [row["id"] for row in lonely] == np.argsort(nearest)[:3].tolist()
+    found = search(run.folder, suspects=5, **options)
+    assert (wrong, "1", "0") in [(row["id"], row["label"], row["suggested"]) for row in found]
+
+
+def test_what_is_found_is_drawn(run, tmp_path):
+    result = command(run.folder, 5, "-k", 4, "--grid", tmp_path / "found.png")
+    assert result.exit_code == 0, result.output
+    assert f"picture in {tmp_path / 'found.png'}" in result.stdout
+    side = module.of_items(data.open("digits"), np.arange(1)).shape[1]
+    with Image.open(tmp_path / "found.png") as picture:
+        assert picture.size == (4 * side + 3 * module.GAP, side)
+
+
+def test_it_prints_a_table_or_json(run):
+    rows = json.loads(command(run.folder, 5, "-k", 2, "--json").stdout)
+    shown = command(run.folder, 5, "-k", 2).stdout
+    assert all(str(row["id"]) in shown and str(row["similarity"]) in shown for row in rows)
+    groups = command(run.folder, "--duplicates", 1.0)
+    assert groups.exit_code == 0, groups.output
+
+
+MISTAKES = {
+    "": "ask one thing, QUERY, duplicates, outliers or suspects, got none",
+    "5 --outliers 3": "ask one thing, QUERY, duplicates, outliers or suspects, got QUERY and outliers",
+    "99999": "an id must be below 1,797, got 99999",
+    "dog": "QUERY must be a file or an item's id (words are for runs of clip), got 'dog'",
+    "broken.png": "broken.png cannot be read: ",
+    "5 --kind tree": "kind must be auto, ",
+    "5 --grid found.nothing": "the picture could not be written to found.nothing: ",
+}
+
+
+@pytest.mark.parametrize("arguments", MISTAKES)
+def test_mistakes_end_in_one_sentence(run, here, arguments):
+    (here / "broken.png").write_bytes(b"\x89PNG nothing else")
+    result = command(run.folder, *arguments.split())
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"likewise: {MISTAKES[arguments]}")
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("kind", ["flat", "hnsw"])
+def test_kinds_can_be_named(run, tmp_path, kind):
+    found = Searcher.open(run.folder, kind=kind, index=tmp_path / kind, progress=False)
+    assert isinstance(found.index, Index)
+    assert found.index.kind == kind
+    assert found.like(7, 5)[0] == Searcher.open(run.folder, progress=False).like(7, 5)[0]
