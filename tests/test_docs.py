@@ -2,6 +2,7 @@
 
 import doctest
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -21,7 +22,11 @@ SHOWN = [
 COMMANDS = list(dict.fromkeys(SHOWN))
 REFUSED = [line for line in COMMANDS if line.endswith("runs/refused")]
 # The demo takes minutes, so it is cut short, and so is the longest run besides.
-SHORT = {"likewise demo": ["--steps", "3"], "likewise train sounds --steps 60 --out runs/sounds": ["--steps", "3"]}
+SHORT = {
+    command: ["--steps", "3"]
+    for command in COMMANDS
+    if command.startswith(("likewise demo", "likewise train sounds --steps 60", "likewise train shapes --steps 300"))
+}
 
 
 @pytest.fixture(scope="module")
@@ -41,9 +46,12 @@ def test_every_target_of_the_readme_exists(command):
     assert run.returncode == 0, run.stderr
 
 
-@pytest.mark.parametrize("command", [line for line in COMMANDS if line.startswith("likewise ")])
+@pytest.mark.parametrize("command", [line for line in COMMANDS if not line.startswith("make ")])
 def test_every_command_of_the_readme_runs(command, folder):
-    arguments = command.split()[1:] + SHORT.get(command, [])
+    if not command.startswith("likewise "):
+        subprocess.run(command, shell=True, cwd=folder, check=True)
+        return
+    arguments = shlex.split(command)[1:] + SHORT.get(command, [])
     run = subprocess.run(
         [sys.executable, "-m", "likewise", *arguments], cwd=folder, capture_output=True, text=True, check=False
     )
@@ -77,7 +85,9 @@ def test_the_readme_has_the_methods_as_they_are():
         assert [cell.strip() for cell in row[1].split("|")] == words
 
 
-@pytest.mark.parametrize("name", ["accuracy", "training", "evaluation", "augmentation", "losses", "sequences"])
+@pytest.mark.parametrize(
+    "name", ["accuracy", "training", "evaluation", "augmentation", "losses", "sequences", "captions"]
+)
 def test_the_figures_in_the_readme_are_the_measured_ones(name):
     quoted = re.search(rf"<!-- {name} -->\n(.*?)<!-- /{name} -->", README, flags=re.DOTALL)[1].strip()
     assert quoted
