@@ -65,7 +65,7 @@ class Searcher:
         folder = None if index is None else Path(index)
         if folder is None and not isinstance(run, Encoder):
             folder = Path(run) / "search" / f"{kind}-{hashlib.sha256(belongs_to.encode()).hexdigest()[:12]}"
-        if folder is not None and folder.exists():
+        if folder is not None and (folder / "index.json").exists():
             return cls(encoder, items, Index.load(folder, belongs_to), layer)
         network = _network(encoder, layer).to(torch.accelerator.current_accelerator() or "cpu")
         vectors = features(network, encoder.augmentation, items, np.arange(len(items))).numpy()

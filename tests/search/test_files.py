@@ -123,9 +123,19 @@ def test_faiss_sees_no_byte_that_was_not_written_by_it(folder, kind, monkeypatch
     assert "altered" in refusal(folder)
 
 
+@pytest.mark.parametrize("kind", ["flat", "hnsw"])
+@pytest.mark.parametrize(("key", "value"), [("n", 9_999), ("d", 9)])
+def test_rows_of_another_shape_are_refused(folder, key, value):
+    assert_refused_when(folder, key, value)
+
+
 @pytest.mark.parametrize("kind", ["hnsw"])
-@pytest.mark.parametrize(("key", "value"), [("kind", "ivfpq"), ("n", 9_999), ("d", 9)])
-def test_files_that_are_not_what_the_json_says_are_refused(folder, key, value):
+def test_a_structure_of_another_kind_is_refused(folder):
+    assert_refused_when(folder, "kind", "ivfpq")
+
+
+def assert_refused_when(folder, key, value):
+    """The JSON says so, and its own digest is right."""
     path = folder / "index.json"
     about = json.loads(path.read_bytes())["index"] | {key: value}
     path.write_bytes(files._document(json.dumps(about).encode()))

@@ -39,7 +39,7 @@ def test_every_kind_finds_the_same_as_flat(kind, count):
 
 
 def test_a_neighbour_that_was_missed_makes_nobody_an_outlier(monkeypatch):
-    """An index that loses the nearest of every seventh item."""
+    """An index that answers by chance for every seventh item, so that 572 look lonelier than anybody is."""
     rows = clouds(4_000, 8, 30, spread=0.3)
     index, flat = (Index.build(rows, name, belongs_to="") for name in ("hnsw", "flat"))
     expected = outliers(flat, 20, 5)
@@ -47,12 +47,12 @@ def test_a_neighbour_that_was_missed_makes_nobody_an_outlier(monkeypatch):
 
     def worse(kind, structure, queries, count):
         places = found(kind, structure, queries, count)
-        places[::7, :12] = -1
+        places[::7] = np.random.default_rng(0).permutation(4_000)[:count]
         return places
 
     monkeypatch.setattr(structures, "candidates", worse)
     lonely = np.concatenate([similarity.mean(axis=1) for _, similarity, _ in index.neighbours(5)])
-    assert set(np.argsort(lonely)[:20].tolist()) != {outlier.place for outlier in expected}
+    assert not {outlier.place for outlier in expected if outlier.place % 7} & set(np.argsort(lonely)[:500].tolist())
     assert outliers(index, 20, 5) == expected
 
 

@@ -73,6 +73,15 @@ def test_of_two_labels_with_as_many_votes_the_smaller_is_suggested():
     assert suspects(rows, np.array([1, 9, 4]), 1) == [Suspect(0, 1, 4, 0.5, 0.0)]
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_as_many_votes_are_as_many_in_whatever_order_they_are_counted(seed):
+    rng = np.random.default_rng(seed)
+    similarity = np.sort(rng.random(20).astype(np.float32))[::-1].repeat(2)[None]
+    voted = rng.permuted(np.tile([3, 5], (20, 1)), axis=1).reshape(1, 40)
+    suggested, share, own = module._votes(np.array([5]), voted, similarity, 0.07)
+    assert (suggested.tolist(), share.tolist(), own.tolist()) == ([3], [0.5], [0.5])  # 5 stands
+
+
 def test_where_neighbours_agree_nobody_is_suspect():
     assert suspects(clouds(50, 4, 3), np.zeros(50, dtype=np.int64), 10) == []
 
