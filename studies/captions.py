@@ -6,9 +6,11 @@ Radford et al., 2021 (CLIP). Emoji are drawn by four vendors: trained on three o
 looked up among all names. Clip-art: a tenth of the pictures is held out with its titles.
 """
 
+import hashlib
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +48,7 @@ def main() -> None:
     by_vendor = {str(vendor): learn_emoji(emoji, place) for place, vendor in enumerate(emoji["views"])}
     by_captions = {captions: learn_clipart(clipart, captions) for captions in ("title", "title+keywords")}
     by_captions["title, whole titles held out"] = learn_clipart(clipart, "title", apart=True)
-    write(by_vendor, by_captions, len(emoji["name"]))
+    write(by_vendor, by_captions, len(emoji["name"]), overlap(titled(clipart)))
 
 
 def learn_emoji(arrays: Arrays, unseen: int) -> dict[str, Any]:
@@ -68,14 +70,34 @@ def learn_emoji(arrays: Arrays, unseen: int) -> dict[str, Any]:
 def learn_clipart(arrays: Arrays, captions: str, apart: bool = False) -> dict[str, Any]:
     """Train on nine tenths; look up the rest by title, whatever was trained on. `apart`: whole titles are held out."""
     settings = SETTINGS | {"training.steps": CLIPART_STEPS, "data.columns": f"captions={captions}"}
-    titled = np.char.str_len(np.char.strip(arrays["title"])) > 0
-    source = {name: arrays[name][titled] for name in ("x", "title", "keywords")}
+    source = titled(arrays)
     if apart:
         source["group"] = np.unique(np.char.lower(source["title"]), return_inverse=True)[1]
     key = {"clipart": captions + ", apart" * apart}
     found = measured_once(STUDY, key | settings, lambda: learn(source, settings))
     print_row(captions, *cells(found), f"{found['seconds']:.0f}")
     return found
+
+
+def titled(arrays: Arrays) -> Arrays:
+    """The clip-art that has a title."""
+    kept = np.char.str_len(np.char.strip(arrays["title"])) > 0
+    return {name: arrays[name][kept] for name in ("x", "title", "keywords")}
+
+
+def overlap(source: Arrays) -> dict[str, Any]:
+    """How much of a tenth drawn at random is in the other nine too: titles, and pictures to the pixel."""
+    ready = make_plan(source, "clip", SETTINGS | {"data.columns": "captions=title"}, progress=False)
+    assert ready.items.captions is not None
+    titles = [texts[0].lower() for texts in ready.items.captions]
+    pictures = [hashlib.sha256(picture.tobytes()).digest() for picture in ready.items.array]
+    trained = {pictures[i] for i in ready.train}
+    names = Counter(titles[item] for item in ready.test)
+    return {
+        "titles": np.mean(np.isin([titles[i] for i in ready.test], [titles[i] for i in ready.train])),
+        "pictures": np.mean([pictures[i] in trained for i in ready.test]),
+        "commonest": names.most_common(1)[0],
+    }
 
 
 def learn(source: Arrays, settings: dict[str, Any], rows: int | None = None) -> dict[str, Any]:
@@ -109,7 +131,7 @@ def cells(found: dict[str, Any]) -> list[str]:
     ]
 
 
-def write(by_vendor: dict[str, Any], by_captions: dict[str, Any], names: int) -> None:
+def write(by_vendor: dict[str, Any], by_captions: dict[str, Any], names: int, shared: dict[str, Any]) -> None:
     at_10 = {vendor: found["image_to_text"]["recall"][2] for vendor, found in by_vendor.items()}
     hardest, easiest = min(at_10, key=at_10.__getitem__), max(at_10, key=at_10.__getitem__)
     clipart, apart = by_captions["title"], by_captions["title, whole titles held out"]
@@ -131,9 +153,10 @@ def write(by_vendor: dict[str, Any], by_captions: dict[str, Any], names: int) ->
         f"Clip-art: {clipart['train']:,} pictures trained on ({CLIPART_STEPS} steps), {clipart['images']:,} held out, "
         f"looked up among their {clipart['texts']:,} titles, and these among the pictures; chance is about "
         f"{10 / clipart['texts']:.3f} at 10. Keywords, where they are trained on, are a second caption of each "
-        "picture; titles are what is looked up either way. Titles of clip-art name series (126 of "
-        "the held-out pictures are called `gramastar`): of a tenth drawn at random, most titles, and a quarter of the "
-        "very pictures, are in the part trained on too. So whole titles are held out in the last row, which is the "
+        "picture; titles are what is looked up either way. Titles of clip-art name series "
+        f"({shared['commonest'][1]} of the held-out pictures are called `{shared['commonest'][0]}`): of a tenth drawn "
+        f"at random, {shared['titles']:.0%} have a title, and {shared['pictures']:.0%} a picture to the pixel, that is "
+        "in the part trained on too. So whole titles are held out in the last row, which is the "
         f"one that says how well unseen words and pictures meet: {apart['images']:,} pictures among "
         f"{apart['texts']:,} titles.",
         table(
