@@ -18,7 +18,6 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import track
-from torch import nn
 
 from likewise import ranks
 from likewise.data import Items
@@ -121,8 +120,7 @@ def _shards(
     progress: bool,
 ) -> Iterator[Path]:
     """The shards in order, those made that are not there."""
-    network = encoder.backbone if layer == "backbone" else nn.Sequential(encoder.backbone, encoder.head)
-    network.to(torch.accelerator.current_accelerator() or "cpu")
+    network = encoder.up_to(layer).to(torch.accelerator.current_accelerator() or "cpu")
     starts = range(0, len(ids), SHARD)
     console = Console(stderr=True, quiet=not progress)
     for start in track(starts, f"{len(ids):,} items", console=console, transient=True):

@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
-from torch import nn
 
 from likewise import data
 from likewise.data import Items
@@ -67,7 +66,7 @@ class Searcher:
             folder = Path(run) / "search" / f"{kind}-{hashlib.sha256(belongs_to.encode()).hexdigest()[:12]}"
         if folder is not None and (folder / "index.json").exists():
             return cls(encoder, items, Index.load(folder, belongs_to), layer)
-        network = _network(encoder, layer).to(torch.accelerator.current_accelerator() or "cpu")
+        network = encoder.up_to(layer).to(torch.accelerator.current_accelerator() or "cpu")
         vectors = features(network, encoder.augmentation, items, np.arange(len(items))).numpy()
         built = Index.build(vectors, kind, belongs_to=belongs_to)
         if folder is not None:
@@ -125,7 +124,7 @@ class Searcher:
         """Of a file, or of words."""
         if Path(query).is_file():
             opened = self._opened(Path(query))
-            return features(_network(self.encoder, self.layer), self.encoder.augmentation, opened, np.arange(1)).numpy()
+            return features(self.encoder.up_to(self.layer), self.encoder.augmentation, opened, np.arange(1)).numpy()
         if isinstance(self.encoder, CaptionEncoder) and self.layer == "head":
             return self.encoder.embed_text([query])
         raise SearchError(f"QUERY must be a file or an item's id (words are for runs of clip), got {query!r}")
@@ -181,10 +180,6 @@ def search(
     if grid is not None and rows:
         save_grid(searcher, rows, grid)
     return found
-
-
-def _network(encoder: Encoder, layer: str) -> nn.Module:
-    return encoder.backbone if layer == "backbone" else nn.Sequential(encoder.backbone, encoder.head)
 
 
 def save_grid(searcher: Searcher, rows: Sequence[Sequence[int]], path: str | Path) -> None:

@@ -69,9 +69,10 @@ class Encoder(nn.Module):
         layer = layer or self.default_layer
         check_layer(layer, self.recipe)
         items = self.open(source, progress=progress)
-        network = self.backbone if layer == "backbone" else nn.Sequential(self.backbone, self.head)
         ids = np.arange(len(items))
-        return Embeddings(features(network, self.augmentation, items, ids).numpy(), ids, items.labels, items.paths)
+        return Embeddings(
+            features(self.up_to(layer), self.augmentation, items, ids).numpy(), ids, items.labels, items.paths
+        )
 
     def open(self, source: Any = None, *, columns: Mapping[str, str] | None = None, progress: bool = True) -> Items:
         """A source as this encoder wants it; without one, that of its run. `columns` name labels, say, in it."""
@@ -96,6 +97,10 @@ class Encoder(nn.Module):
         if isinstance(items, Sequences) and rate and items.rate not in (0, rate):
             raise data.DataError(f"the encoder takes {rate:,} samples a second, got {items.rate:,} in {items.name}")
         return items
+
+    def up_to(self, layer: str) -> nn.Module:
+        """From prepared views to the features of this layer."""
+        return self.backbone if layer == "backbone" else nn.Sequential(self.backbone, self.head)
 
     def fingerprint(self, layer: str) -> str:
         """Same weights and pre-processing up to this layer, same fingerprint, wherever they lie."""
