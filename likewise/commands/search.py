@@ -18,8 +18,9 @@ from PIL import Image
 from likewise import data
 from likewise.data import Items
 from likewise.data import audio as sound
+from likewise.data import images
 from likewise.data.builtin import needed
-from likewise.data.images import decode
+from likewise.data.images import decode, extension
 from likewise.data.sequences import Sequences
 from likewise.report.pictures import of_items
 from likewise.search import Index, SearchError, duplicates, outliers, suspects
@@ -125,6 +126,9 @@ class Searcher:
         if Path(query).is_file():
             opened = self._opened(Path(query))
             return features(self.encoder.up_to(self.layer), self.encoder.augmentation, opened, np.arange(1)).numpy()
+        # A path with a slip of the pen is not meant as words.
+        if Path(query).is_dir() or extension(query) in (*images.EXTENSIONS, *sound.EXTENSIONS):
+            raise SearchError(f"QUERY must be a file that is there, got {query}")
         if isinstance(self.encoder, CaptionEncoder) and self.layer == "head":
             return self.encoder.embed_text([query])
         raise SearchError(f"QUERY must be a file or an item's id (words are for runs of clip), got {query!r}")

@@ -73,6 +73,12 @@ def test_words_find_what_is_nearest_to_them(words):
     assert found[0]["caption"] == data.open("shapes").captions[found[0]["id"]][0]
 
 
+@pytest.mark.parametrize("query", ["nowhere.jpg", "."])
+def test_a_path_that_is_no_file_is_not_taken_for_words(words, query):
+    with pytest.raises(SearchError, match=r"^QUERY must be a file that is there, got "):
+        search(words.folder, query, progress=False)
+
+
 def test_the_index_is_kept_and_taken_again(run, tmp_path, monkeypatch):
     folder = shutil.copytree(run.folder, tmp_path / "run")
     first = search(folder, 3, progress=False)
