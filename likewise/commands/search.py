@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from likewise import data
-from likewise.data import Items
+from likewise.data import Items, images
 from likewise.data import audio as sound
-from likewise.data import images
 from likewise.data.builtin import needed
 from likewise.data.images import decode, extension
 from likewise.data.sequences import Sequences
