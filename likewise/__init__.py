@@ -14,7 +14,7 @@ _FUNCTIONS = {
     "evaluate": "likewise.commands.evaluate",
     "export": "likewise.commands.export",
     "finetune": "likewise.commands.finetune",
-    "Searcher": "likewise.commands.search",
+    "Searcher": "likewise.search.searcher",
     "load": "likewise.training.run",
     "train": "likewise.commands.train",
 }

@@ -1,0 +1,171 @@
+"""Items of a source, seen by an encoder, and an index over them: by file, id or words; double, lonely or mislabelled.
+
+Vectors and index are kept in the run's folder and taken from there the next time, if they belong to the same encoder,
+layer and data.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from likewise import data
+from likewise.data import Items, images
+from likewise.data import audio as sound
+from likewise.data.builtin import needed
+from likewise.data.images import extension
+from likewise.data.sequences import Sequences
+from likewise.search import Index, SearchError, duplicates, outliers, suspects
+from likewise.training.features import features
+from likewise.training.plan import is_audio
+from likewise.training.run import CaptionEncoder, Encoder, check_layer, load
+
+LUMA = (0.299, 0.587, 0.114)  # of red, green and blue in grey
+
+
+@dataclass(frozen=True)
+class Searcher:
+    """Items of a source, seen by an encoder, with an index over them. `Searcher.open` makes one."""
+
+    encoder: Encoder
+    items: Items
+    index: Index
+    layer: str
+
+    @classmethod
+    def open(
+        cls,
+        run: str | Path | Encoder,
+        source: Any = None,
+        *,
+        layer: str | None = None,
+        kind: str = "auto",
+        index: str | Path | None = None,
+        columns: Mapping[str, str] | None = None,
+        progress: bool = True,
+    ) -> "Searcher":
+        """An index over a source, by default the run's own data.
+
+        `kind` is flat, hnsw, ivfpq, or chosen by size. It is kept in the folder `index`, by default below the run's,
+        and taken from there, unless it belongs to another encoder, layer or data: then it is refused.
+        """
+        encoder = run if isinstance(run, Encoder) else load(run)
+        layer = layer or encoder.default_layer
+        check_layer(layer, encoder.recipe)
+        items = encoder.open(source, columns=columns, progress=progress)
+        belongs_to = f"{encoder.fingerprint(layer)} {items.fingerprint}"
+        folder = None if index is None else Path(index)
+        if folder is None and not isinstance(run, Encoder):
+            folder = Path(run) / "search" / f"{kind}-{hashlib.sha256(belongs_to.encode()).hexdigest()[:12]}"
+        if folder is not None and (folder / "index.json").exists():
+            return cls(encoder, items, Index.load(folder, belongs_to), layer)
+        network = encoder.up_to(layer).to(torch.accelerator.current_accelerator() or "cpu")
+        vectors = features(network, encoder.augmentation, items, np.arange(len(items))).numpy()
+        built = Index.build(vectors, kind, belongs_to=belongs_to)
+        if folder is not None:
+            built.save(folder)
+        return cls(encoder, items, built, layer)
+
+    def like(self, query: str | int | Path, k: int = 10) -> list[dict[str, Any]]:
+        """The k items most like a file, an item's id, or, where the encoder knows words, a text."""
+        text = str(query)
+        own = int(text) if text.isascii() and text.isdigit() and not Path(text).exists() else None
+        if own is not None and own >= len(self.items):
+            raise SearchError(f"an id must be below {len(self.items):,}, got {own}")
+        if own is not None:
+            return self._nearest(self.index.vectors[own : own + 1], k, np.array([own]))
+        if Path(text).is_file():
+            return self.like_file(Path(text), k)
+        # A path with a slip of the pen is not meant as words.
+        if Path(text).is_dir() or extension(text) in (*images.EXTENSIONS, *sound.EXTENSIONS):
+            raise SearchError(f"QUERY must be a file that is there, got {text}")
+        if not self.knows_words:
+            raise SearchError(f"QUERY must be a file or an item's id (words are for runs of clip), got {text!r}")
+        return self.like_words(text, k)
+
+    def like_file(self, path: Path, k: int = 10, *, name: str | None = None) -> list[dict[str, Any]]:
+        """The k items most like a file of their kind, which has a name where its path says nothing."""
+        if self.takes is None:
+            raise SearchError(f"{self.items.kind}s are asked for by id, got the file {name or path}")
+        try:
+            opened = self._opened(path)
+        except Exception as error:  # decoders raise nearly anything on a damaged file
+            raise SearchError(f"{name or path} cannot be read: {' '.join(str(error).split())[:200]}") from None
+        vector = features(self.encoder.up_to(self.layer), self.encoder.augmentation, opened, np.arange(1)).numpy()
+        return self._nearest(vector, k)
+
+    def like_words(self, words: str, k: int = 10) -> list[dict[str, Any]]:
+        """The k items most like a text."""
+        assert isinstance(self.encoder, CaptionEncoder), "words are for runs of clip: see knows_words"
+        return self._nearest(self.encoder.embed_text([words]), k)
+
+    @property
+    def takes(self) -> Literal["image", "audio"] | None:
+        """The kind of file that items can be asked for by."""
+        if isinstance(self.items, Sequences):
+            return "audio" if is_audio(self.items) else None
+        return "image" if self.items.kind == "image" else None
+
+    @property
+    def knows_words(self) -> bool:
+        """Whether items can be asked for in words."""
+        return isinstance(self.encoder, CaptionEncoder) and self.layer == "head"
+
+    def duplicates(self, threshold: float) -> list[dict[str, Any]]:
+        """Groups of items that are linked by cosines of at least `threshold`."""
+        found = duplicates(self.index, threshold)
+        return [
+            {"similarity": round(group.similarity, 4), "items": [self.told(place) for place in group.places]}
+            for group in found
+        ]
+
+    def outliers(self, n: int) -> list[dict[str, Any]]:
+        """The loneliest items: those least like their nearest."""
+        return [self.told(each.place) | {"similarity": round(each.similarity, 4)} for each in outliers(self.index, n)]
+
+    def suspects(self, n: int) -> list[dict[str, Any]]:
+        """Items whose label their neighbours contradict, and what these say."""
+        if self.items.labels is None:
+            raise SearchError(f"suspects need labels, got none in {self.items.name}")
+        return [
+            self.told(each.place)
+            | {"suggested": self.items.classes[each.suggested]}
+            | {"share": round(each.share, 4), "own": round(each.own, 4)}
+            for each in suspects(self.index, self.items.labels, n)
+        ]
+
+    def told(self, place: int) -> dict[str, Any]:
+        """What is known of an item."""
+        items = self.items
+        found: dict[str, Any] = {"id": place}
+        if items.paths is not None:
+            found["path"] = items.paths[place]
+        if items.labels is not None:
+            found["label"] = items.classes[items.labels[place]] if items.labels[place] >= 0 else None
+        if items.captions is not None:
+            found["caption"] = items.captions[place][0]
+        return found
+
+    def _nearest(
+        self, vector: NDArray[np.float32], k: int, exclude: NDArray[np.int64] | None = None
+    ) -> list[dict[str, Any]]:
+        similarity, places = self.index.search(np.asarray(vector), k, exclude=exclude)
+        pairs = zip(places[0].tolist(), similarity[0].tolist(), strict=True)
+        return [self.told(place) | {"similarity": round(cosine, 4)} for place, cosine in pairs]
+
+    def _opened(self, path: Path) -> Items:
+        """A file as the items are: of their size, channels or rate."""
+        if isinstance(self.items, Sequences):
+            samples = sound.decode(needed("soundfile", "audio", "audio"), path, self.items.rate)
+            clip = {"audio": np.tile(samples, 2), "offsets": np.arange(3) * len(samples), "rate": self.items.rate}
+            return data.open(clip, progress=False)  # twice, as items are two at least
+        with path.open("rb") as stream, images.quiet():
+            pixels = images.decode(stream, min(self.items.array.shape[2:]))
+        if self.items.array.shape[1] == 1 and len(pixels) == 3:
+            pixels = np.rint(np.tensordot(LUMA, pixels, 1))[None].astype(np.uint8)
+        return data.open({"x": np.stack([pixels, pixels])}, progress=False)
