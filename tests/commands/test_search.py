@@ -14,7 +14,7 @@ from likewise import data
 from likewise.cli import app
 from likewise.commands import search as module
 from likewise.commands.search import search
-from likewise.search import Index, SearchError, searcher
+from likewise.search import Index, SearchError
 from likewise.search.searcher import Searcher
 
 TINY = {"encoder.name": "resnet_tiny", "training.batch_size": 32, "training.steps": 2, "data.workers": 0}
@@ -87,7 +87,7 @@ def test_the_index_is_kept_and_taken_again(run, tmp_path, monkeypatch):
     def never(*arguments):
         raise AssertionError("embedded again")
 
-    monkeypatch.setattr(searcher, "features", never)
+    monkeypatch.setattr("likewise.search.searcher.features", never)
     assert search(folder, 3, progress=False) == first
     moved = shutil.move(folder, tmp_path / "moved")
     assert search(moved, 3, progress=False) == first
