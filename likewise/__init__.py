@@ -12,6 +12,7 @@ _MODULES = ("data", "dictionaries", "encoders", "evaluation", "losses", "methods
 _FUNCTIONS = {
     "embed": "likewise.commands.embed",
     "evaluate": "likewise.commands.evaluate",
+    "explore": "likewise.commands.explore",
     "export": "likewise.commands.export",
     "finetune": "likewise.commands.finetune",
     "Searcher": "likewise.search.searcher",

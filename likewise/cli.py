@@ -312,6 +312,38 @@ def as_rows(found: list[dict[str, Any]]) -> list[list[str]]:
 
 
 @app.command()
+def explore(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's folder; it may still be going on.")],
+    data: Annotated[
+        str | None, typer.Option(metavar="DATA", help="What to look at; the run's own if not given.")
+    ] = None,
+    table: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="More columns to colour by: .csv or .parquet with id or path.")
+    ] = None,
+    host: Annotated[str, typer.Option(help="Where to listen; beyond this machine only with a token.")] = "127.0.0.1",
+    port: Annotated[int | None, typer.Option(help="The port; 8720 or any that is free if not given.")] = None,
+    open_browser: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    layer: Annotated[str | None, typer.Option(help="backbone or head; head for images and words if not given.")] = None,
+    column: Columns = None,
+) -> None:
+    """Look into a run on a page: map, neighbours, search by file or words, curves while it goes on."""
+    with said_in_one_sentence():
+        from likewise.commands.explore import explore as run_explorer
+
+        run_explorer(
+            run,
+            data,
+            layer=layer,
+            columns=named(column),
+            table=table,
+            host=host,
+            port=port,
+            open_browser=open_browser,
+            say=typer.echo,
+        )
+
+
+@app.command()
 def demo(
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="The run's folder; else runs/demo.")] = None,
     steps: Annotated[int | None, typer.Option(help="Fewer steps make a quicker, worse encoder.")] = None,

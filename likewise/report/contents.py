@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.manifold import TSNE
 from torch import Tensor
 from torch.nn.functional import normalize
 
@@ -20,6 +19,7 @@ from likewise.evaluation.knn import knn
 from likewise.evaluation.neighbours import nearest
 from likewise.methods import WITHIN_BATCH
 from likewise.report import pictures
+from likewise.report.plane import plane
 from likewise.training.batches import Batch
 from likewise.training.features import features
 from likewise.training.learner import Learner
@@ -32,7 +32,6 @@ from likewise.training.trainer import Captioned, Trainer
 
 Ids = NDArray[np.int64]
 MAPPED, SEARCHED, ASKED, FOUND, SHOWN, PAIRED = 1000, 5000, 8, 8, 8, 256
-FEWEST_FOR_TSNE = 50
 BINS = 50
 SKIPPED_SHOWN = 200
 LETTERS_SHOWN = 100  # of a caption
@@ -254,34 +253,19 @@ def some_pairs(learner: Learner, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
 
 def map_of(items: Items, ids: Ids, rows: Tensor, held_out: bool) -> dict[str, Any]:
     """Items on a plane, neighbours near each other, each with its picture."""
-    unit = normalize(rows, dim=1).numpy()
-    # t-SNE wants more than a few points, that are not all the same, of more than one number.
-    if len(ids) < FEWEST_FOR_TSNE or unit.shape[1] < 2 or np.ptp(unit, axis=0).max() < 1e-6:
-        name, plane = "PCA", principal(unit, 2)
-    else:
-        small = principal(unit, 50)
-        perplexity = min(30.0, (len(ids) - 1) / 3)
-        name, plane = "t-SNE", TSNE(perplexity=perplexity, init="pca", random_state=0).fit_transform(small)
-    low, span = plane.min(axis=0), np.maximum(np.ptp(plane, axis=0), 1e-12)
+    name, points = plane(normalize(rows, dim=1).numpy())
     labels = None if items.labels is None else items.labels[ids].tolist()
     which = "items not trained on" if held_out else "items"
     return {
         "title": "Map of the embeddings",
         "note": f"{name} of {len(ids):,} {which}: near each other means alike, far apart means little."
         + (" Colours are labels." if labels else ""),
-        "points": np.round((plane - low) / span, 4).tolist(),
+        "points": points.astype(np.float64).round(4).tolist(),
         "labels": labels,
         "classes": list(items.classes),
         "names": [name_of(items, i) for i in ids],
         "sprite": pictures.sheet(pictures.of_items(items, ids)),
     }
-
-
-def principal(rows: NDArray[Any], axes: int) -> NDArray[Any]:
-    """Rows (n, d) along their `axes` directions of largest spread, (n, axes); what is missing of them is 0."""
-    left, spreads, _ = np.linalg.svd(rows - rows.mean(axis=0), full_matrices=False)
-    found = left[:, :axes] * spreads[:axes]
-    return np.pad(found, [(0, 0), (0, axes - found.shape[1])])
 
 
 def neighbours(items: Items, known: Ids, known_rows: Tensor, looked: Ids, looked_rows: Tensor) -> dict[str, Any]:

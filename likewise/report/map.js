@@ -3,7 +3,6 @@
 // placeOf(i), the place of item i in CSS pixels from the canvas's corner.
 "use strict";
 
-const NAMED = 20; // classes in the legend; more are told apart by hue alone
 const MARGIN = 40; // the buttons lie in it
 
 function embeddingMap({ points, labels, classes, names, sprite }) {
@@ -193,13 +192,6 @@ function listen(canvas, { choose, nearest, zoom, move, press }) {
   canvas.addEventListener("keydown", press);
 }
 
-// Ten colours, then the same ten as squares; beyond twenty a wheel of hues, neighbours far apart on it.
-function classStyle(classes) {
-  const many = classes.length > NAMED;
-  const named = (c) => (many ? `hsl(${(c * 137.5) % 360} 65% var(--wheel))` : colour(c));
-  return { paint: (c) => (c == null ? "var(--faint)" : named(c)), square: (c) => !many && c >= 10 };
-}
-
 function classLegend(classes, labels, style, light) {
   const nodes = classes.slice(0, NAMED).map((name, c) => {
     const node = toggle("", `Highlight class ${name}`, () => {
@@ -214,16 +206,4 @@ function classLegend(classes, labels, style, light) {
   const more = `and ${number(classes.length - NAMED)} more classes, told apart by hue`;
   const legend = element("div", { class: "legend" }, ...nodes);
   return classes.length > NAMED ? [legend, element("p", { class: "hint" }, more)] : [legend];
-}
-
-function toggle(text, label, act) {
-  const node = button(text, label, act);
-  node.setAttribute("aria-pressed", "false");
-  return node;
-}
-
-function button(text, label, act) {
-  const node = element("button", { type: "button", title: label, "aria-label": label }, text);
-  node.addEventListener("click", () => act(node));
-  return node;
 }

@@ -127,15 +127,15 @@ def _text(value: object) -> str:
 
 def _embedded(value: Any) -> str:
     """JSON that can stand inside a script element: ASCII only, and no `<` that could begin a tag."""
-    return json.dumps(_plain(value), allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+    return json.dumps(plain(value), allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """The same with null for inf and nan, which JSON does not know: a diverged loss is a gap in its line."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(part) for key, part in value.items()}
+        return {str(key): plain(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
+        return [plain(part) for part in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value

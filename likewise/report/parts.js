@@ -1,4 +1,4 @@
-// What charts, map and galleries are made of: elements, numbers, colours, and pictures cut from a sheet of tiles.
+// What charts, maps and galleries are made of: elements, buttons, numbers, colours, and pictures cut from a sheet.
 "use strict";
 
 // Children that are text stay text: nothing in a name can become markup.
@@ -25,6 +25,26 @@ function number(value) {
 }
 
 const colour = (i) => `var(--c${(i % 10) + 1})`;
+const NAMED = 20; // classes in a legend; more are told apart by hue alone
+
+// Ten colours, then the same ten as squares; beyond twenty a wheel of hues, neighbours far apart on it.
+function classStyle(classes) {
+  const many = classes.length > NAMED;
+  const named = (c) => (many ? `hsl(${(c * 137.5) % 360} 65% var(--wheel))` : colour(c));
+  return { paint: (c) => (c == null ? "var(--faint)" : named(c)), square: (c) => !many && c >= 10 };
+}
+
+function toggle(text, label, act) {
+  const node = button(text, label, act);
+  node.setAttribute("aria-pressed", "false");
+  return node;
+}
+
+function button(text, label, act) {
+  const node = element("button", { type: "button", title: label, "aria-label": label }, text);
+  node.addEventListener("click", () => act(node));
+  return node;
+}
 
 // A function from a tile's number and what it shows to an element. The sheet's long address is kept once, in a style
 // rule, whatever the number of tiles.

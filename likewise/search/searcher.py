@@ -74,8 +74,9 @@ class Searcher:
     def like(self, query: str | int | Path, k: int = 10) -> list[dict[str, Any]]:
         """The k items most like a file, an item's id, or, where the encoder knows words, a text."""
         text = str(query)
-        own = int(text) if text.isascii() and text.isdigit() and not Path(text).exists() else None
-        if own is not None and own >= len(self.items):
+        is_id = isinstance(query, int) or (text.isascii() and text.isdigit() and not Path(text).exists())
+        own = int(text) if is_id else None
+        if own is not None and not 0 <= own < len(self.items):
             raise SearchError(f"an id must be below {len(self.items):,}, got {own}")
         if own is not None:
             return self._nearest(self.index.vectors[own : own + 1], k, np.array([own]))
@@ -95,7 +96,7 @@ class Searcher:
         try:
             opened = self._opened(path)
         except Exception as error:  # decoders raise nearly anything on a damaged file
-            raise SearchError(f"{name or path} cannot be read: {' '.join(str(error).split())[:200]}") from None
+            raise SearchError(f"{name or path} cannot be read: {reason(error)}") from None
         vector = features(self.encoder.up_to(self.layer), self.encoder.augmentation, opened, np.arange(1)).numpy()
         return self._nearest(vector, k)
 
@@ -169,3 +170,8 @@ class Searcher:
         if self.items.array.shape[1] == 1 and len(pixels) == 3:
             pixels = np.rint(np.tensordot(LUMA, pixels, 1))[None].astype(np.uint8)
         return data.open({"x": np.stack([pixels, pixels])}, progress=False)
+
+
+def reason(error: Exception) -> str:
+    """What a decoder complains of, without the path that libsndfile adds."""
+    return " ".join(str(getattr(error, "error_string", None) or error).split())[:200] or type(error).__name__

@@ -1,0 +1,118 @@
+"""A run while it is looked at: its curves from the first step on, its scene once it has an encoder."""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from likewise.explorer.files import MOST_BYTES, original
+from likewise.explorer.scene import Scene
+from likewise.report.contents import charts, name_of
+from likewise.training.run import Run
+
+WATCHED = 0.5  # seconds between looks at a run that goes on
+MOST_FOUND = 100
+
+
+class Explorer:
+    """A run, and the scene that is made of it once it has an encoder."""
+
+    def __init__(self, run: Path, make_scene: Callable[[Callable[[str], None]], Scene]) -> None:
+        self.run = Run(run)
+        self.make_scene = make_scene
+        self.scene: Scene | None = None
+        self.failed = False
+        self.said = "The run is not finished: its map comes when it is."
+        self.names: frozenset[str] = frozenset()  # of the files that may be shown
+        self.one_at_a_time = threading.Lock()  # decoding and encoding: what memory they take is bounded
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def _watch(self) -> None:
+        while not (self.run.folder / "encoder.safetensors").exists():
+            time.sleep(WATCHED)
+        try:
+            scene = self.make_scene(self._say)
+            self.names = frozenset(scene.searcher.items.paths or ())
+            self.scene = scene
+        except (ValueError, OSError) as error:
+            self.failed, self.said = True, " ".join(str(error).split())
+        except Exception as error:  # said on the page; a thread that dies says it to nobody
+            self.failed, self.said = True, f"{type(error).__name__}: {error}"
+
+    def _say(self, words: str) -> None:
+        self.said = words
+
+    def status(self) -> dict[str, Any]:
+        """Whether there is a map, and if not, why."""
+        return {"ready": self.scene is not None, "failed": self.failed, "said": self.said}
+
+    def about(self, scene: Scene) -> dict[str, Any]:
+        """What the page has to know before it draws."""
+        searcher = scene.searcher
+        count, drawn = len(searcher.items), len(scene.drawn)
+        which = f"{count:,} items" if drawn == count else f"{drawn:,} of {count:,} items"
+        return {
+            "items": count,
+            "note": f"{which}, {searcher.layer} of {searcher.encoder.recipe.encoder.name}, {scene.how}.",
+            "columns": [{"name": column.name, "classes": column.classes} for column in scene.columns.values()],
+            "words": searcher.knows_words,
+            "takes": searcher.takes,
+            "most_bytes": MOST_BYTES,
+            "heard": searcher.takes == "audio",
+        }
+
+    def curves(self) -> dict[str, Any]:
+        """The run so far: its charts, and the last reading of every meter."""
+        rows, recipe = self.run.metrics, self.run.recipe
+        last: Mapping[str, Any] = rows[-1] if rows else {}
+        finished = (self.run.folder / "encoder.safetensors").exists()
+        return {
+            "title": f"{recipe.method} on {recipe.data.source or 'arrays'}",
+            "rows": len(rows),
+            "finished": finished,
+            "step": last.get("step", 0),
+            "charts": charts(rows, recipe),
+            "meters": meters(last) if recipe.dictionary.kind != "batch" else [],
+            "dictionary": f"a {recipe.dictionary.kind}" if recipe.dictionary.kind != "batch" else "the batch itself",
+            "warnings": [f"step {row['step']:,}: {text}" for row in rows for text in row.get("health", [])][-20:],
+        }
+
+    def told(self, scene: Scene, item: int) -> dict[str, Any]:
+        """What is known of an item, its columns too."""
+        items = scene.searcher.items
+        values = {name: column.told(item) for name, column in scene.columns.items()}
+        path = items.paths[item] if items.paths is not None else None
+        has_file = path is not None and original(scene.root, self.names, path) is not None
+        return {
+            "id": item,
+            "name": name_of(items, item),
+            "file": path if has_file else None,
+            "captions": items.captions[item] if items.captions is not None else [],
+            "columns": values,
+        }
+
+    def called(self, scene: Scene, part: str) -> list[dict[str, Any]]:
+        """Items whose name, captions or label have these letters, for runs that know no words."""
+        items, part, found = scene.searcher.items, part.casefold(), []
+        labels = items.labels.tolist() if items.labels is not None else None
+        for item in range(len(items)):
+            label = items.classes[labels[item]] if labels is not None and labels[item] >= 0 else ""
+            texts = (items.paths[item] if items.paths is not None else "", label, *(items.captions or {item: ()})[item])
+            if any(part in text.casefold() for text in texts):
+                found.append(scene.searcher.told(item))
+                if len(found) == MOST_FOUND:
+                    break
+        return found
+
+
+def meters(last: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The dictionary's own figures at the last step; a share is drawn as one."""
+    known = [
+        ("keys", last.get("size"), None),
+        ("filled", last.get("fill"), 1),
+        ("mean age, steps", last.get("age"), None),
+        ("oldest, steps", last.get("oldest"), None),
+        ("consistency", last.get("consistency"), 1),
+    ]
+    return [{"name": name, "value": value, "most": most} for name, value, most in known if value is not None]

@@ -1,0 +1,78 @@
+"""Files that come and go: originals of items, nothing else; uploads, bounded before they are decoded."""
+
+import tempfile
+from collections.abc import AsyncIterator, Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from PIL import Image, UnidentifiedImageError
+
+from likewise.data import DataError, images
+from likewise.data.builtin import needed
+from likewise.search.searcher import Searcher, reason
+
+MOST_BYTES = 32 << 20  # of an upload
+MOST_PIXELS = 50_000_000  # of an uploaded image, once decoded
+MOST_SAMPLES = 120_000_000  # of an uploaded recording, over all channels
+KINDS = {
+    **{ending: f"image/{ending}" for ending in ("png", "webp", "bmp", "gif")},
+    **dict.fromkeys(("jpg", "jpeg"), "image/jpeg"),
+    **dict.fromkeys(("tif", "tiff"), "image/tiff"),
+    **{ending: f"audio/{ending}" for ending in ("wav", "flac", "ogg")},
+}
+
+
+class TooLarge(ValueError):  # noqa: N818 - said to people
+    """More than this server takes, in one sentence."""
+
+
+def original(root: Path | None, known: Collection[str], name: str) -> tuple[Path, str] | None:
+    """The file of an item and its kind, if this is an item's path, and leads nowhere else."""
+    kind = KINDS.get(images.extension(name))
+    if root is None or kind is None or name not in known:
+        return None
+    path, folder = (root / name).resolve(), root.resolve()
+    return (path, kind) if path.is_relative_to(folder) and path.is_file() else None
+
+
+async def received(stream: AsyncIterator[bytes], announced: str | None, most: int = MOST_BYTES) -> bytes:
+    """A body, read no further than it may be long."""
+    if announced is not None and announced.isdigit() and int(announced) > most:
+        raise TooLarge(f"at most {most >> 20} MiB are taken, got {int(announced) / 2**20:,.1f} MiB")
+    body = bytearray()
+    async for part in stream:
+        body += part
+        if len(body) > most:
+            raise TooLarge(f"at most {most >> 20} MiB are taken, got more")
+    return bytes(body)
+
+
+@contextmanager
+def uploaded(content: bytes, searcher: Searcher, name: str) -> Iterator[Path]:
+    """A body as a file whose header has been seen to promise no more than is taken."""
+    with tempfile.TemporaryDirectory(prefix="likewise-") as folder:
+        path = Path(folder) / "upload"
+        path.write_bytes(content)
+        try:
+            _check(path, searcher, name)
+        except ValueError:
+            raise
+        except UnidentifiedImageError:
+            raise DataError(f"{name} must be an image, {', '.join(images.FORMATS)}, got something else") from None
+        except Exception as error:  # whatever a decoder says of a damaged header
+            raise DataError(f"{name} cannot be read: {reason(error)}") from None
+        yield path
+
+
+def _check(path: Path, searcher: Searcher, name: str) -> None:
+    if searcher.takes == "image":
+        # What the bytes are decides, not the name: only these kinds are ever decoded.
+        with images.quiet(), Image.open(path, formats=images.FORMATS) as image:
+            pixels, most, what = image.width * image.height, MOST_PIXELS, "pixels"
+    elif searcher.takes == "audio":
+        header = needed("soundfile", "audio", "audio").info(str(path))
+        pixels, most, what = header.frames * header.channels, MOST_SAMPLES, "samples"
+    else:
+        raise DataError(f"{searcher.items.kind}s are asked for by id, got the file {name}")
+    if pixels > most:
+        raise TooLarge(f"at most {most:,} {what} are taken, got {pixels:,} in {name}")

@@ -1,0 +1,229 @@
+"""The page's server: answers about one run, by ids of its items; Starlette underneath."""
+
+import asyncio
+import csv
+import io
+import json
+from importlib import resources
+from typing import Any
+from urllib.parse import unquote
+from wave import open as open_wave
+
+import numpy as np
+from PIL import Image
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.routing import Route
+
+from likewise.data.sequences import SIXTEEN_BITS, Sequences
+from likewise.explorer.explorer import MOST_FOUND, Explorer
+from likewise.explorer.files import TooLarge, original, received, uploaded
+from likewise.explorer.guard import Guard
+from likewise.explorer.scene import Scene
+from likewise.report.page import plain
+from likewise.report.pictures import of_items
+
+PAGE = {  # what the page is made of: its kind and the package that has it
+    "page.html": ("text/html", "explorer"),
+    "explore.css": ("text/css", "explorer"),
+    "points.js": ("text/javascript", "explorer"),
+    "explore.js": ("text/javascript", "explorer"),
+    "page.css": ("text/css", "report"),
+    "parts.js": ("text/javascript", "report"),
+    "charts.js": ("text/javascript", "report"),
+}
+LONGEST_WORDS = 1_000  # letters
+SHORTEST_SIDE = 64  # pixels of a picture: smaller ones are enlarged, so that they can be seen
+LONGEST_HEARD = 60  # seconds
+
+
+class Refusal(Exception):  # noqa: N818 - said to people
+    """An answer in one sentence, with its status."""
+
+    def __init__(self, status: int, words: str) -> None:
+        super().__init__(words)
+        self.status = status
+
+
+def application(explorer: Explorer, host: str, port: int, token: str | None) -> Starlette:
+    """The server of an explorer that listens at `host` and `port`."""
+
+    def scene() -> Scene:
+        if explorer.scene is None:
+            raise Refusal(409, explorer.said)
+        return explorer.scene
+
+    def item(request: Request) -> int:
+        found: int = request.path_params["item"]
+        if found >= len(scene().searcher.items):
+            raise Refusal(404, f"an id must be below {len(scene().searcher.items):,}, got {found}")
+        return found
+
+    def wanted(request: Request) -> int:
+        text = request.query_params.get("k", "12")
+        if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= MOST_FOUND):
+            raise Refusal(400, f"k must be a whole number of 1 to {MOST_FOUND}, got {text[:20]}")
+        return int(text)
+
+    def page(request: Request) -> Response:
+        return part_of_page("page.html")
+
+    def part(request: Request) -> Response:
+        if request.path_params["name"] not in PAGE:
+            raise Refusal(404, "there is no such page")
+        return part_of_page(request.path_params["name"])
+
+    def status(request: Request) -> Response:
+        return answer(explorer.status())
+
+    def curves(request: Request) -> Response:
+        return answer(explorer.curves())
+
+    def about(request: Request) -> Response:
+        return answer(explorer.about(scene()))
+
+    def points(request: Request) -> Response:
+        """(m, 2) float32, little-endian."""
+        return Response(np.ascontiguousarray(scene().points, dtype="<f4").tobytes(), media_type=BYTES)
+
+    def ids(request: Request) -> Response:
+        """(m,) int32: the items on the map."""
+        return Response(scene().drawn.astype("<i4").tobytes(), media_type=BYTES)
+
+    def column(request: Request) -> Response:
+        """(m,) of a column: int32 classes, or float32."""
+        found = scene().columns.get(request.path_params["name"])
+        if found is None:
+            raise Refusal(404, "there is no such column")
+        kind = "<f4" if found.classes is None else "<i4"
+        return Response(found.values[scene().drawn].astype(kind).tobytes(), media_type=BYTES)
+
+    def told(request: Request) -> Response:
+        return answer(explorer.told(scene(), item(request)))
+
+    def picture(request: Request) -> Response:
+        """An item's picture as PNG."""
+        (tile,) = of_items(scene().searcher.items, np.array([item(request)]))
+        times = max(1, -(-SHORTEST_SIDE // len(tile)))  # whole multiples stay sharp
+        file = io.BytesIO()
+        Image.fromarray(tile.repeat(times, axis=0).repeat(times, axis=1)).save(file, "png")
+        return Response(file.getvalue(), media_type="image/png")
+
+    def heard(request: Request) -> Response:
+        """The beginning of a recording as WAV."""
+        items, chosen = scene().searcher.items, item(request)
+        if not isinstance(items, Sequences) or scene().searcher.takes != "audio":
+            raise Refusal(404, "only recordings can be heard")
+        length = min(int(items.lengths[chosen]), LONGEST_HEARD * items.rate)
+        samples = items.windows(np.array([chosen]), np.zeros(1, dtype=np.int64), length)[0, :, 0]
+        file = io.BytesIO()
+        with open_wave(file, "wb") as wave:
+            wave.setparams((1, 2, items.rate, length, "NONE", ""))
+            wave.writeframes(np.rint(samples * (SIXTEEN_BITS - 1)).astype("<i2").tobytes())
+        return Response(file.getvalue(), media_type="audio/wav")
+
+    def file(request: Request) -> Response:
+        found = original(scene().root, explorer.names, request.path_params["name"])
+        if found is None:
+            raise Refusal(404, "there is no such file among the items")
+        return FileResponse(found[0], media_type=found[1])
+
+    def like(request: Request) -> Response:
+        with explorer.one_at_a_time:
+            return answer(scene().searcher.like(item(request), wanted(request)))
+
+    def find(request: Request) -> Response:
+        """By an id, by words where the encoder knows them, else by name."""
+        words, searcher = request.query_params.get("words", "").strip(), scene().searcher
+        if not words or len(words) > LONGEST_WORDS:
+            raise Refusal(400, f"words must be 1 to {LONGEST_WORDS:,} letters, got {len(words):,}")
+        with explorer.one_at_a_time:
+            if searcher.knows_words:
+                return answer({"by": "words", "found": searcher.like_words(words, wanted(request))})
+            return answer({"by": "name", "found": explorer.called(scene(), words)})
+
+    async def upload(request: Request) -> Response:
+        searcher, k = scene().searcher, wanted(request)
+        name = unquote(request.headers.get("x-name", "the file"))[:200]
+        content = await received(request.stream(), request.headers.get("content-length"))
+
+        def found() -> list[dict[str, Any]]:
+            with explorer.one_at_a_time, uploaded(content, searcher, name) as path:
+                return searcher.like_file(path, k, name=name)
+
+        return answer(await asyncio.to_thread(found))
+
+    async def export(request: Request) -> Response:
+        """The chosen items with all that is known of them, as CSV."""
+        try:
+            chosen = json.loads(await received(request.stream(), request.headers.get("content-length")))
+        except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
+            chosen = None
+        items = scene().searcher.items
+        if not isinstance(chosen, list) or not all(type(i) is int and 0 <= i < len(items) for i in chosen):
+            raise Refusal(400, f"a list of ids below {len(items):,} is expected")
+        text = await asyncio.to_thread(as_csv, scene(), chosen)
+        return Response(
+            text, media_type="text/csv", headers={"Content-Disposition": 'attachment; filename="items.csv"'}
+        )
+
+    routes = [
+        Route("/", page),
+        Route("/page/{name}", part),
+        Route("/status", status),
+        Route("/curves", curves),
+        Route("/about", about),
+        Route("/points", points),
+        Route("/ids", ids),
+        Route("/column/{name:path}", column),
+        Route("/item/{item:int}", told),
+        Route("/picture/{item:int}", picture),
+        Route("/sound/{item:int}", heard),
+        Route("/file/{name:path}", file),
+        Route("/like/{item:int}", like),
+        Route("/find", find),
+        Route("/upload", upload, methods=["POST"]),
+        Route("/export", export, methods=["POST"]),
+    ]
+    return Starlette(
+        routes=routes,
+        middleware=[Middleware(Guard, host=host, port=port, token=token)],
+        exception_handlers={Refusal: refused, TooLarge: refused, ValueError: refused},
+    )
+
+
+BYTES = "application/octet-stream"
+
+
+def answer(found: Any) -> Response:
+    return JSONResponse(plain(found), headers={"Cache-Control": "no-store"})
+
+
+def refused(request: Request, error: Exception) -> Response:
+    """A mistake of whoever asked, in one sentence."""
+    status = error.status if isinstance(error, Refusal) else 413 if isinstance(error, TooLarge) else 400
+    return JSONResponse({"error": " ".join(str(error).split())}, status)
+
+
+def part_of_page(name: str) -> Response:
+    kind, package = PAGE[name]
+    content = (resources.files(f"likewise.{package}") / name).read_bytes()
+    return Response(content, media_type=kind, headers={"Cache-Control": "no-cache"})
+
+
+def as_csv(scene: Scene, chosen: list[int]) -> str:
+    """Ids, paths and columns of items. A cell that a spreadsheet would take for a formula is kept from that."""
+    items, file = scene.searcher.items, io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(["id", *(["path"] if items.paths is not None else []), *scene.columns])
+    for item in chosen:
+        path = [items.paths[item]] if items.paths is not None else []
+        values = [column.told(item) for column in scene.columns.values()]
+        writer.writerow([item, *(_harmless(cell) for cell in (*path, *values))])
+    return file.getvalue()
+
+
+def _harmless(cell: str | float | None) -> str | float | None:
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell
