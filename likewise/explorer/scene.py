@@ -86,7 +86,7 @@ def _root(source: Any, items: Items) -> Path | None:
 def _kept(path: Path, drawn: int, items: int) -> tuple[str, NDArray[np.float32], Places] | None:
     """A map that was made before, whole and of as many items."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             how, points, grouped = str(file["how"]), file["points"], file["clusters"]
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
         return None

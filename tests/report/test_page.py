@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from likewise.report.page import render
-from tests.report.conftest import drawn
+from tests.browser import drawn
 
 PHONE = {"viewport": {"width": 360, "height": 720}, "device_scale_factor": 2}
 HOSTILE = '</script><img src=x onerror="window.hurt=1">\'"`${1}\u2028&amp;--><!--'
