@@ -72,7 +72,7 @@ async function name(i) {
   if (scene.column) words.append(element("span", { class: "class" }, `${scene.column.name} ${value ?? "–"}`));
   tip.replaceChildren(pictureOf(told.id, ""), words);
   tip.hidden = false;
-  const { x, y } = map.placeOf(i), [wide, high] = [byId("stage").clientWidth, byId("stage").clientHeight];
+  const { x, y } = map.canvas.placeOf(i), [wide, high] = [byId("stage").clientWidth, byId("stage").clientHeight];
   tip.style.left = `${Math.max(4, Math.min(wide - tip.offsetWidth - 4, x + 14))}px`;
   tip.style.top = `${y + 14 + tip.offsetHeight < high ? y + 14 : Math.max(4, y - 14 - tip.offsetHeight)}px`;
 }

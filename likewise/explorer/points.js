@@ -27,6 +27,7 @@ function pointMap(stage, { hovered, chosen, selected }) {
   const left = () => (width - side) / 2, top = () => (height - side) / 2;
   const atX = (i) => left() + (points[2 * i] * view.scale + view.x) * side;
   const atY = (i) => top() + (points[2 * i + 1] * view.scale + view.y) * side;
+  canvas.placeOf = (i) => ({ x: atX(i), y: atY(i) }); // in CSS pixels from the canvas's corner
   const isOffered = (i) => (!shown || shown[i] === 1) && (!picked || picked[i] === 1);
 
   function invalidate() {
@@ -272,9 +273,6 @@ function pointMap(stage, { hovered, chosen, selected }) {
     look: (i) => { looked = i; keepInView(i); invalidate(); }, // the item that neighbours are shown of, or null
     choose,
     invalidate,
-    zoom,
-    move,
-    placeOf: (i) => ({ x: atX(i), y: atY(i) }),
   };
 }
 
