@@ -5,7 +5,7 @@ VENV := .venv
 PEERS := .venv-peers
 RUN := $(VENV)/bin
 
-.PHONY: help install test test-slow browser demo bench bench-accuracy study study-sequences study-captions lint format clean
+.PHONY: help install test test-slow browser demo bench bench-accuracy bench-explorer study study-sequences study-captions lint format clean
 
 help:
 	@echo "make demo       see it work"
@@ -72,6 +72,9 @@ study-sequences: install
 # EMOJI names an .npz with x (n, vendors, h, w, 3), views and name; CLIPART one with x, title and keywords.
 study-captions: install
 	$(RUN)/python -m studies.captions $(EMOJI) $(CLIPART)
+
+bench-explorer: install browser
+	$(RUN)/python -m benchmarks.explorer
 
 # CIFAR names an .npz with x_train, y_train, x_test and y_test.
 bench-accuracy: $(PEERS)/installed

@@ -1,10 +1,14 @@
 """What the README and CONTRIBUTING say is so: every command and every example is run."""
 
 import doctest
+import json
 import re
 import shlex
+import signal
 import subprocess
 import sys
+import time
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -52,6 +56,9 @@ def test_every_command_of_the_readme_runs(command, folder):
         subprocess.run(command, shell=True, cwd=folder, check=True)
         return
     arguments = shlex.split(command)[1:] + SHORT.get(command, [])
+    if command.startswith("likewise explore "):
+        explored(arguments, folder)
+        return
     run = subprocess.run(
         [sys.executable, "-m", "likewise", *arguments], cwd=folder, capture_output=True, text=True, check=False
     )
@@ -63,6 +70,26 @@ def test_every_command_of_the_readme_runs(command, folder):
     if command == "likewise demo":
         shown = re.search(r"\$ likewise demo\n(.*?)```", README, flags=re.DOTALL)[1]
         assert names(run.stdout) == names(shown)
+
+
+def explored(arguments, folder):
+    """Started, looked at, ended with Ctrl-C."""
+    program = [sys.executable, "-m", "likewise", *arguments]
+    with subprocess.Popen(program, cwd=folder, stdout=subprocess.PIPE, text=True) as started:
+        said = started.stdout.readline()
+        assert said.startswith("runs/digits at http://127.0.0.1:")
+        assert said.endswith(" (Ctrl-C ends it)\n")
+        url = re.search(r"http://\S+", said)[0]
+        end = time.monotonic() + 120
+        try:
+            while not json.load(urllib.request.urlopen(f"{url}status"))["ready"]:
+                assert time.monotonic() < end
+                time.sleep(0.2)
+            assert "<h1" in urllib.request.urlopen(url).read().decode()
+            assert json.load(urllib.request.urlopen(f"{url}about"))["items"] == 1797
+        finally:
+            started.send_signal(signal.SIGINT)
+        assert started.wait(timeout=60) == 0
 
 
 def names(table: str) -> list[str]:

@@ -7,6 +7,8 @@ const EDGE = 36; // pixels around the points, for the tools
 const REACH = 14; // pixels from a point at which it is still meant
 const OPAQUE = 0.88;
 const FADED = 0.1;
+const MANY = 20000; // points that are drawn smaller, and coarser while they move
+const RESTING = 150; // milliseconds
 
 function pointMap(stage, { hovered, chosen, selected }) {
   const words = "Arrow keys go from item to item, Enter shows neighbours, plus and minus zoom, zero shows everything.";
@@ -21,7 +23,7 @@ function pointMap(stage, { hovered, chosen, selected }) {
   let shown = null; // 1 for those that are not faded, or null for all
   let picked = null; // the same for the selection
   let here = null, looked = null, marks = [], lasso = null, selecting = false;
-  let width = 0, height = 0, side = 0, picture = null, pixels = null, asked = 0;
+  let width = 0, height = 0, side = 0, picture = null, pixels = null, asked = 0, moving = 0;
 
   const count = () => points.length / 2;
   const left = () => (width - side) / 2, top = () => (height - side) / 2;
@@ -35,7 +37,7 @@ function pointMap(stage, { hovered, chosen, selected }) {
   }
 
   function measure() {
-    const dense = window.devicePixelRatio || 1;
+    const dense = moving && count() > MANY ? 1 : window.devicePixelRatio || 1; // sharp again once it rests
     [width, height] = [stage.clientWidth, stage.clientHeight];
     side = Math.max(1, Math.min(width, height) - 2 * EDGE);
     const [across, down] = [Math.max(1, Math.round(width * dense)), Math.max(1, Math.round(height * dense))];
@@ -52,18 +54,20 @@ function pointMap(stage, { hovered, chosen, selected }) {
     const began = performance.now();
     const paper = packed("var(--raised)");
     pixels.fill(paper);
-    const radius = dense * Math.min(7, (count() > 20000 ? 1.6 : count() > 4000 ? 2.2 : 3.4) * view.scale ** 0.35);
-    const shapes = [stamp(radius, Math.hypot), stamp(0.9 * radius, (x, y) => Math.max(Math.abs(x), Math.abs(y)))];
+    const radius = dense * Math.min(7, (count() > MANY ? 1.6 : count() > 4000 ? 2.2 : 3.4) * view.scale ** 0.35);
     const scale = view.scale * side * dense;
     const [ox, oy] = [(left() + view.x * side) * dense, (top() + view.y * side) * dense];
     const [wide, high] = [canvas.width, canvas.height];
     for (const offered of shown || picked ? [false, true] : [true]) { // the faded ones lie below
-      const opacity = offered ? OPAQUE : FADED;
+      const shapes = [
+        stamp(radius, offered ? OPAQUE : FADED, Math.hypot),
+        stamp(0.9 * radius, offered ? OPAQUE : FADED, (x, y) => Math.max(Math.abs(x), Math.abs(y))),
+      ];
       for (let i = 0, n = count(); i < n; i++) {
         if (offered !== isOffered(i)) continue;
         const x = Math.round(ox + points[2 * i] * scale), y = Math.round(oy + points[2 * i + 1] * scale);
         if (x < -radius || y < -radius || x > wide + radius || y > high + radius) continue;
-        put(shapes[squares?.[i] ?? 0], x, y, paints[i], opacity, wide, high);
+        put(shapes[squares ? squares[i] : 0], x, y, paints[i], wide, high);
       }
     }
     pen.putImageData(picture, 0, 0);
@@ -79,14 +83,16 @@ function pointMap(stage, { hovered, chosen, selected }) {
     canvas.drawn = { milliseconds: performance.now() - began, points: count() };
   }
 
-  function put(shape, x, y, paint, opacity, wide, high) {
-    const [r, g, b] = [paint & 255, (paint >> 8) & 255, (paint >> 16) & 255];
-    for (let j = 0; j < shape.length; j += 3) {
-      const px = x + shape[j], py = y + shape[j + 1];
+  // Red and blue are blended in one product, green in another; shares are in 256ths.
+  function put({ across, down, shares }, x, y, paint, wide, high) {
+    const redBlue = paint & 0xff00ff, green = paint & 0xff00;
+    for (let j = 0; j < shares.length; j++) {
+      const px = x + across[j], py = y + down[j];
       if (px < 0 || py < 0 || px >= wide || py >= high) continue;
-      const at = py * wide + px, below = pixels[at], share = shape[j + 2] * opacity, rest = 1 - share;
-      pixels[at] = 0xff000000 | ((b * share + ((below >> 16) & 255) * rest) << 16)
-        | ((g * share + ((below >> 8) & 255) * rest) << 8) | (r * share + (below & 255) * rest);
+      const at = py * wide + px, below = pixels[at], share = shares[j], rest = 256 - share;
+      const both = (Math.imul(redBlue, share) + Math.imul(below & 0xff00ff, rest)) >>> 8;
+      const one = (Math.imul(green, share) + Math.imul(below & 0xff00, rest)) >>> 8;
+      pixels[at] = 0xff000000 | (both & 0xff00ff) | (one & 0xff00);
     }
   }
 
@@ -155,6 +161,8 @@ function pointMap(stage, { hovered, chosen, selected }) {
 
   function move(across, down) {
     const inside = (value) => Math.min(0.5, Math.max(0.5 - view.scale, value));
+    clearTimeout(moving);
+    moving = setTimeout(() => { moving = 0; invalidate(); }, RESTING);
     view.x = view.scale === 1 ? 0 : inside(view.x + across / side);
     view.y = view.scale === 1 ? 0 : inside(view.y + down / side);
     invalidate();
@@ -276,16 +284,19 @@ function pointMap(stage, { hovered, chosen, selected }) {
   };
 }
 
-// A shape around a pixel: across, down and covered share of each pixel that it touches, smooth at its edge.
-function stamp(radius, length) {
-  const found = [], reach = Math.ceil(radius + 0.5);
+// A shape around a pixel: across, down and covered share, in 256ths, of each pixel that it touches, smooth at its edge.
+function stamp(radius, opacity, length) {
+  const across = [], down = [], shares = [], reach = Math.ceil(radius + 0.5);
   for (let y = -reach; y <= reach; y++) {
     for (let x = -reach; x <= reach; x++) {
       const share = Math.min(1, radius + 0.5 - length(x, y));
-      if (share > 0) found.push(x, y, share);
+      if (share <= 0) continue;
+      across.push(x);
+      down.push(y);
+      shares.push(Math.round(256 * share * opacity));
     }
   }
-  return Float32Array.from(found);
+  return { across: Int16Array.from(across), down: Int16Array.from(down), shares: Int32Array.from(shares) };
 }
 
 // Whether a point is within a polygon: a ray from it crosses the border an odd number of times.
