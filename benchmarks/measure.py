@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
-README = Path(__file__).parents[1] / "README.md"
+READMES = [Path(__file__).parents[1] / name for name in ("README.md", "README.zh.md")]
 INTRO = "# Measured\n\nWritten by `make bench`; each section is one run.\n"
 MIB = 2**20
 
@@ -81,7 +81,8 @@ def write_section(title: str, text: str, page: Path = RESULTS, intro: str = INTR
 
 
 def quote_in_readme(name: str, text: str) -> None:
-    """Put measured figures between the README's `<!-- name -->` and `<!-- /name -->`."""
-    before, rest = README.read_text().split(f"<!-- {name} -->")
-    after = rest.split(f"<!-- /{name} -->")[1]
-    README.write_text(f"{before}<!-- {name} -->\n\n{text}\n\n<!-- /{name} -->{after}")
+    """Put measured figures between the READMEs' `<!-- name -->` and `<!-- /name -->`."""
+    for readme in READMES:
+        before, rest = readme.read_text().split(f"<!-- {name} -->")
+        after = rest.split(f"<!-- /{name} -->")[1]
+        readme.write_text(f"{before}<!-- {name} -->\n\n{text}\n\n<!-- /{name} -->{after}")

@@ -170,7 +170,7 @@ function between(share) {
 
 const tileOf = (item) => {
   const label = [nameOf(item), item.label && `label ${item.label}`].filter(Boolean).join(", ");
-  const alike = item.similarity == null ? "" : item.similarity.toFixed(2);
+  const alike = item.similarity == null ? "" : item.similarity.toFixed(3);
   const link = element("a", { href: `#${item.id}`, title: label }, pictureOf(item.id, label),
     element("span", { class: "cut", dir: "auto" }, item.label ?? nameOf(item)), element("small", {}, alike));
   return element("li", {}, link);
@@ -196,7 +196,7 @@ async function follow() {
   const picture = told.file == null ? large
     : element("a", { href: `/file/${told.file.split("/").map(encodeURIComponent).join("/")}`, target: "_blank",
       rel: "noreferrer", title: "Open the file" }, large);
-  const captions = told.captions.slice(0, 5).map((text) => element("p", { class: "caption", dir: "auto" }, text));
+  const captions = told.captions.filter((text) => text !== told.name).slice(0, 5).map((text) => element("p", { class: "caption", dir: "auto" }, text));
   const sound = scene.about.heard ? [element("audio", { controls: "", preload: "none", src: `/sound/${id}` })] : [];
   say("");
   show([element("h2", { dir: "auto" }, told.name), element("div", { class: "item" }, picture,
