@@ -17,6 +17,8 @@ from likewise import methods
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
+CHINESE = (ROOT / "README.zh.md").read_text()
+CODE = re.compile(r"^```.*?^```$", flags=re.DOTALL | re.MULTILINE)
 SHOWN = [
     line.removeprefix("$ ").split("#")[0].strip()
     for block in re.findall(r"```(?:sh|console)\n(.*?)```", README, flags=re.DOTALL)
@@ -113,7 +115,7 @@ def test_the_readme_has_the_methods_as_they_are():
 
 
 @pytest.mark.parametrize(
-    "name", ["accuracy", "training", "evaluation", "augmentation", "losses", "sequences", "captions"]
+    "name", ["accuracy", "training", "evaluation", "augmentation", "losses", "sequences", "captions", "explorer"]
 )
 def test_the_figures_in_the_readme_are_the_measured_ones(name):
     quoted = re.search(rf"<!-- {name} -->\n(.*?)<!-- /{name} -->", README, flags=re.DOTALL)[1].strip()
@@ -128,6 +130,32 @@ def test_contributing_has_a_line_for_every_file():
     assert not missing
 
 
-def test_every_file_that_the_readme_points_to_is_there():
-    for target in re.findall(r"\]\(([^)#]+)\)", README):
-        assert (ROOT / target).exists(), target
+def test_the_chinese_readme_shows_the_same_code():
+    """So what the English one shows need not be run twice."""
+    assert CODE.findall(CHINESE) == CODE.findall(README)
+
+
+def test_the_chinese_readme_has_the_same_figures():
+    marked = re.compile(r"<!-- (\w+) -->(.*?)<!-- /\1 -->", flags=re.DOTALL)
+    assert marked.findall(CHINESE) == marked.findall(README)
+
+
+def test_the_chinese_readme_has_the_same_rows_of_methods():
+    row = re.compile(r"^\| `\w+` \|.*$", flags=re.MULTILINE)
+    assert row.findall(CHINESE) == row.findall(README)
+
+
+@pytest.mark.parametrize("document", ["README.md", "README.zh.md"])
+def test_every_file_and_heading_that_the_readme_points_to_is_there(document):
+    targets = re.findall(r"\]\(([^)#]*)#?([^)]*)\)", CODE.sub("", (ROOT / document).read_text()))
+    assert targets
+    for file, anchor in targets:
+        page = ROOT / (file or document)
+        assert page.exists(), file
+        assert not anchor or anchor in anchors(page), f"{file}#{anchor}"
+
+
+def anchors(page: Path) -> list[str]:
+    """What GitHub calls the headings of a page: letters of any language stay, spaces become hyphens."""
+    headings = re.findall(r"^#+ (.+)$", CODE.sub("", page.read_text()), flags=re.MULTILINE)
+    return [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings]
