@@ -378,15 +378,18 @@ def show(rows: list[list[str]], note: str = "") -> None:
     from rich.console import Console
     from rich.table import Table
 
-    head, *body = rows
+    from likewise.printable import printable
+
+    head, *body = ([printable(cell) for cell in row] for row in rows)
     table = Table(*head)
     for row in body:
         table.add_row(*row)
-    # In a file or pipe there is no width to keep to.
-    console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
+    # In a file or pipe there is no width to keep to. A name such as `a[b]` is no markup.
+    width = None if sys.stdout.isatty() else 160
+    console = Console(width=width, highlight=False, markup=False, emoji=False)
     console.print(table)
     if note:
-        console.print(note, style="dim", markup=False)
+        console.print(printable(note), style="dim")
 
 
 def show_figures(found: dict[str, Any]) -> None:
@@ -402,7 +405,10 @@ def show_figures(found: dict[str, Any]) -> None:
 def show_json(found: Any) -> None:
     import json
 
-    typer.echo(json.dumps(found, ensure_ascii=False, indent=2))
+    from likewise.printable import printable
+
+    # What is no UTF-8 becomes an escape of JSON's own, which reads as the file's name again.
+    typer.echo(printable(json.dumps(found, ensure_ascii=False, indent=2)))
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """`search`: by file, id or words, over an index that is kept, and what neighbours tell of the data."""
 
 import json
+import os
 import shutil
 
 import numpy as np
@@ -128,6 +129,22 @@ def test_what_is_found_is_drawn(run, tmp_path):
     side = module.of_items(data.open("digits"), np.arange(1)).shape[1]
     with Image.open(tmp_path / "found.png") as picture:
         assert picture.size == (4 * side + 3 * module.GAP, side)
+
+
+def test_names_are_shown_as_they_are(words, tmp_path):
+    """Neither Rich's markup nor always UTF-8."""
+    odd = os.fsdecode(b"\xff")
+    for place, name in enumerate(("a[b]/:smile:.png", "a[b]/[/b].png", f"c/{odd}.png")):
+        (tmp_path / "photos" / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (32, 32), (0, 0, 80 * place)).save(tmp_path / "photos" / name)
+    arguments = [words.folder, 0, "--data", tmp_path / "photos"]
+    result = command(*arguments)
+    assert result.exit_code == 0, result.exception
+    assert "a[b]/[/b].png" in result.stdout
+    assert r"c/\udcff.png" in result.stdout
+    assert "a[b]/:smile:.png" in command(words.folder, 1, "--data", tmp_path / "photos").stdout
+    rows = json.loads(command(*arguments, "--json").stdout)
+    assert {row["path"] for row in rows} == {"a[b]/[/b].png", f"c/{odd}.png"}, "where the files are"
 
 
 def test_it_prints_a_table_or_json(run):
