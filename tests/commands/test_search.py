@@ -3,10 +3,12 @@
 import json
 import os
 import shutil
+import sys
 
 import numpy as np
 import pytest
 import soundfile
+import torch
 from PIL import Image
 from typer.testing import CliRunner
 
@@ -75,6 +77,21 @@ def test_words_find_what_is_nearest_to_them(words):
     assert found[0]["caption"] == data.open("shapes").captions[found[0]["id"]][0]
 
 
+@pytest.mark.parametrize("query", ["gif", "a red star and " * 30], ids=["an ending", "longer than a file's name"])
+def test_words_are_words(words, query):
+    assert len(search(words.folder, query, k=2, progress=False)) == 2
+
+
+def test_words_need_the_head(words):
+    with pytest.raises(SearchError, match=r"^words need layer head, got backbone$"):
+        search(words.folder, "a red star", layer="backbone", progress=False)
+
+
+def test_a_folder_named_like_an_id_is_no_file(searcher, here):
+    (here / "7").mkdir()
+    assert searcher.like("7", 3) == searcher.like(7, 3)
+
+
 @pytest.mark.parametrize("query", ["nowhere.jpg", "."])
 def test_a_path_that_is_no_file_is_not_taken_for_words(words, query):
     with pytest.raises(SearchError, match=r"^QUERY must be a file that is there, got "):
@@ -100,6 +117,39 @@ def test_an_index_of_another_encoder_is_refused(run, words, tmp_path):
         search(words.folder, 3, index=tmp_path / "index", progress=False)
     with pytest.raises(SearchError, match="belongs to"):
         search(run.folder, 3, index=tmp_path / "index", layer="head", progress=False)
+
+
+def test_another_kind_than_the_kept_one_is_refused(run, tmp_path):
+    folder = tmp_path / "index"
+    search(run.folder, 3, index=folder, kind="flat", progress=False)
+    assert search(run.folder, 3, index=folder, progress=False), "auto takes what is there"
+    again = "delete the folder or name another --index"
+    with pytest.raises(SearchError, match=rf"^the index in {folder} must be hnsw, got flat: {again}$"):
+        search(run.folder, 3, index=folder, kind="hnsw", progress=False)
+    with pytest.raises(SearchError, match=r"^kind must be auto, flat, hnsw or ivfpq, got 'tree'$"):
+        search(run.folder, 3, index=folder, kind="tree", progress=False)
+
+
+def test_a_kind_that_cannot_be_is_refused_before_anything_is_embedded(run, tmp_path, monkeypatch):
+    def never(*arguments):
+        raise AssertionError("embedded")
+
+    monkeypatch.setattr("likewise.search.searcher.features", never)
+    options = {"index": tmp_path / "index", "progress": False}
+    with pytest.raises(SearchError, match=r"^ivfpq must have at least 10,000 items, got 1,797"):
+        search(run.folder, 3, kind="ivfpq", **options)
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.raises(data.DataError, match=r"^search needs faiss"):
+        search(run.folder, 3, kind="hnsw", **options)
+
+
+def test_an_encoder_stays_where_it_is(run, searcher, monkeypatch):
+    """Whoever made it decides that."""
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("meta"))
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 1)
+    encoder = run.encoder
+    assert search(encoder, 7, progress=False) == searcher.like(7)
+    assert {value.device.type for value in encoder.state_dict().values()} == {"cpu"}
 
 
 def test_duplicates_outliers_and_suspects(run, tmp_path):
