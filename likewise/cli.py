@@ -272,6 +272,7 @@ def search(
 ) -> None:
     """Find what is like a file, an item or words; near-duplicates, lonely items, doubtful labels."""
     with said_in_one_sentence():
+        from likewise.commands.search import ROWS, in_rows
         from likewise.commands.search import search as run_search
 
         found = run_search(
@@ -296,7 +297,8 @@ def search(
     else:
         show(as_rows(found))
     if grid is not None and found and not as_json:
-        typer.echo(f"picture in {grid}")
+        some = f", of the first {ROWS} rows" if len(in_rows(found, k)) > ROWS else ""
+        typer.echo(f"picture in {grid}{some}")
 
 
 def as_rows(found: list[dict[str, Any]]) -> list[list[str]]:

@@ -181,6 +181,23 @@ def test_what_is_found_is_drawn(run, tmp_path):
         assert picture.size == (4 * side + 3 * module.GAP, side)
 
 
+def test_groups_are_drawn_on_rows_of_their_own_and_not_without_end(run, tmp_path, monkeypatch):
+    pixels = data.open("digits").array[:20].copy()
+    pixels[5:10], pixels[15:17] = pixels[0], pixels[1]
+    np.save(tmp_path / "digits.npy", pixels)
+    arguments = [run.folder, "--data", tmp_path / "digits.npy", "--duplicates", 0.99999, "-k", 4]
+    side = module.of_items(data.open("digits"), np.arange(1)).shape[1] + module.GAP
+    for most, rows, words in ((100, 3, ""), (2, 2, ", of the first 2 rows")):
+        monkeypatch.setattr(module, "ROWS", most)
+        result = command(*arguments, "--grid", tmp_path / "found.png")
+        assert result.stdout.endswith(f"picture in {tmp_path / 'found.png'}{words}\n"), result.output
+        with Image.open(tmp_path / "found.png") as picture:  # six of one and three of another, at most four a row
+            assert picture.size == (4 * side - module.GAP, rows * side - module.GAP)
+    lines = [[cell.strip() for cell in line.split("│")[1:-1]] for line in result.stdout.splitlines() if "│" in line]
+    ids = [("1", str(item)) for item in (0, 5, 6, 7, 8, 9)] + [("2", str(item)) for item in (1, 15, 16)]
+    assert [tuple(line[:2]) for line in lines] == ids
+
+
 def test_names_are_shown_as_they_are(words, tmp_path):
     """Neither Rich's markup nor always UTF-8."""
     odd = os.fsdecode(b"\xff")
@@ -212,6 +229,9 @@ MISTAKES = {
     "dog": "QUERY must be a file or an item's id (words are for runs of clip), got 'dog'",
     "broken.png": "broken.png cannot be read: ",
     "5 --kind tree": "kind must be auto, ",
+    "5 -k 0": "k must be a whole number >= 1, got 0",
+    "--outliers 3 -k 0": "k must be a whole number >= 1, got 0",
+    "--suspects 3 -k -1 --grid found.png": "k must be a whole number >= 1, got -1",
     "5 --grid found.nothing": "the picture could not be written to found.nothing: ",
 }
 
