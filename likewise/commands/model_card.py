@@ -111,8 +111,15 @@ def _figures(rows: Sequence[Mapping[str, Any]], recipe: Recipe) -> list[str]:
 GIVEN = {
     "image": """from PIL import Image, ImageOps
 
-picture = ImageOps.fit(Image.open("picture.png").convert("{mode}"), ({size}, {size}))
-pixels = np.asarray(picture, dtype=np.float32).reshape(1, {size}, {size}, {channels}).transpose(0, 3, 1, 2) / 255""",
+picture = Image.open("picture.png")
+picture.draft(None, ({twice}, {twice}))  # a large JPEG is decoded smaller
+picture = ImageOps.exif_transpose(picture).convert("RGBA")
+picture = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture).convert("RGB")
+(width, height), side = picture.size, min(picture.size)
+box = ((width - side) / 2, (height - side) / 2, (width + side) / 2, (height + side) / 2)
+picture = picture.resize(({first}, {first}), Image.Resampling.BICUBIC, box, reducing_gap=3.0).convert("{mode}")
+bands = [band.convert("F").resize(({size}, {size}), Image.Resampling.BILINEAR) for band in picture.split()]
+pixels = np.stack([np.asarray(band) for band in bands])[None] / np.float32(255)""",
     "vector": "vectors = np.zeros((1, {size}), dtype=np.float32)  # yours",
     "sequence": "samples = np.zeros((1, {size}, {channels}), dtype=np.float32)  # yours; NaN behind an end",
     "text": """from tokenizers import Tokenizer
@@ -154,11 +161,13 @@ rows = torch.from_numpy({input})
 def _use(name: str, record: Mapping[str, Any]) -> str:
     """How a file is used: what it takes and gives, and code that does it."""
     kind, in_file, shape = record["kind"], record["format"], ", ".join(map(str, record["shape"]))
+    size = record.get("size", 0)
+    first = record.get("stored") or size  # what a picture is scaled to before all else
     words = f"`{name}`: {record['input']} ({shape}) {'int64' if kind == 'text' else 'float32'}"
     if kind == "image":
-        sizes = [side for side in (record["stored"], record["size"]) if side >= record["size"]]
-        scaled = " and then ".join(f"to {side} × {side}" for side in dict.fromkeys(sizes))
-        words += f" from 0 to 1, the largest centred square of a picture scaled {scaled}"
+        words += " from 0 to 1, of a picture of 8 bits a channel, turned as its EXIF says, alpha over white: "
+        words += f"its largest centred square, scaled to {first} × {first} (bicubic)"
+        words += f" and then to {size} × {size} (bilinear)" * (size != first)
     if kind == "text":
         words += f", at most {record['length']} of them: {record['start']}, the text, {record['end']}"
     if kind == "sequence" and record["rate"]:
@@ -172,7 +181,8 @@ def _use(name: str, record: Mapping[str, Any]) -> str:
     if (kind, in_file) == ("sequence", "torchscript"):
         words += " It runs on a CPU only."
     mode = "L" if record.get("channels") == 1 else "RGB"
-    given = "\n" * (kind not in ("image", "text")) + GIVEN[kind].format(mode=mode, **record)
+    blank = "\n" * (kind not in ("image", "text"))
+    given = blank + GIVEN[kind].format(mode=mode, first=first, twice=2 * first, **record)
     backbone, head = _builds(record)
     axes = ".reshape(-1, 1, 1)" * (kind == "image")
     filled = {

@@ -386,6 +386,37 @@ def test_every_block_of_the_card_runs_and_says_what_embed_does(shapes, here):
         assert close(np.asarray(names["features"]), words if "tokens" in names else picture), block
 
 
+PICTURES = {
+    "turned, with alpha": {"mode": "RGBA", "format": "png", "size": (60, 100), "orientation": 6},
+    "a large JPEG": {"mode": "RGB", "format": "jpeg", "size": (400, 300), "orientation": 1},
+    "smaller than stored": {"mode": "RGB", "format": "png", "size": (20, 12), "orientation": 1},
+}
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_a_picture_is_prepared_as_for_embed(here, name):
+    """Turned, over white, its middle scaled to what images are stored at, and only then to what the encoder sees."""
+    picture = PICTURES[name]
+    encoder = made("resnet_tiny", size=16)
+    encoder.about = encoder.about | {"stored": 24}
+    width, height = picture["size"]
+    rough = np.random.default_rng(0).integers(0, 256, (6, 6, len(picture["mode"])), dtype=np.uint8)
+    image = Image.fromarray(rough).resize((width, height))
+    exif = Image.Exif()
+    exif[0x0112] = picture["orientation"]
+    (here / "pictures").mkdir()
+    for file in ("picture.png", "pictures/a.png", "pictures/b.png"):
+        image.save(here / file, picture["format"], exif=exif)
+    expected = encoder.embed("pictures", progress=False).vectors[:1]
+    export(encoder, "network.safetensors")
+    (block,) = blocks_of(here / CARD)
+    assert close(run_block(block)["features"].numpy(), expected)
+    card = (here / CARD).read_text()
+    assert "turned as its EXIF says, alpha over white: its largest centred square, scaled to 24 × 24 (bicubic)" in card
+    assert "and then to 16 × 16 (bilinear)" in card
+    assert beside("network.safetensors")["decode"] == "turned as EXIF says, alpha over white"
+
+
 @pytest.mark.parametrize("name", ["digits", "mlp", "sounds"])
 def test_blocks_for_other_items_run(name, run, sounds, here):
     Image.fromarray(np.zeros((20, 30), dtype=np.uint8)).save("picture.png")
