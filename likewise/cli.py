@@ -272,6 +272,7 @@ def search(
 ) -> None:
     """Find what is like a file, an item or words; near-duplicates, lonely items, doubtful labels."""
     with said_in_one_sentence():
+        from likewise.commands.search import ROWS, in_rows
         from likewise.commands.search import search as run_search
 
         found = run_search(
@@ -296,7 +297,8 @@ def search(
     else:
         show(as_rows(found))
     if grid is not None and found and not as_json:
-        typer.echo(f"picture in {grid}")
+        some = f", of the first {ROWS} rows" if len(in_rows(found, k)) > ROWS else ""
+        typer.echo(f"picture in {grid}{some}")
 
 
 def as_rows(found: list[dict[str, Any]]) -> list[list[str]]:
@@ -378,15 +380,18 @@ def show(rows: list[list[str]], note: str = "") -> None:
     from rich.console import Console
     from rich.table import Table
 
-    head, *body = rows
+    from likewise.printable import printable
+
+    head, *body = ([printable(cell) for cell in row] for row in rows)
     table = Table(*head)
     for row in body:
         table.add_row(*row)
-    # In a file or pipe there is no width to keep to.
-    console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
+    # In a file or pipe there is no width to keep to. A name such as `a[b]` is no markup.
+    width = None if sys.stdout.isatty() else 160
+    console = Console(width=width, highlight=False, markup=False, emoji=False)
     console.print(table)
     if note:
-        console.print(note, style="dim", markup=False)
+        console.print(printable(note), style="dim")
 
 
 def show_figures(found: dict[str, Any]) -> None:
@@ -402,7 +407,10 @@ def show_figures(found: dict[str, Any]) -> None:
 def show_json(found: Any) -> None:
     import json
 
-    typer.echo(json.dumps(found, ensure_ascii=False, indent=2))
+    from likewise.printable import printable
+
+    # What is no UTF-8 becomes an escape of JSON's own, which reads as the file's name again.
+    typer.echo(printable(json.dumps(found, ensure_ascii=False, indent=2)))
 
 
 @contextmanager

@@ -41,6 +41,18 @@ def is_first() -> bool:
     return (found.rank if found else int(os.environ.get("LOCAL_RANK", 0))) == 0
 
 
+def device() -> torch.device:
+    """Where this process computes before ranks have met: a machine's ranks take its accelerators in turn."""
+    found, there = torch.accelerator.current_accelerator(), torch.accelerator.device_count()
+    if found is None or not there:
+        return torch.device("cpu")
+    rank = launched()
+    if rank is None:
+        return found
+    local = os.environ.get("LOCAL_RANK") or os.environ.get("SLURM_LOCALID") or rank.rank
+    return torch.device(found.type, int(local) % there)
+
+
 def count() -> int:
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 

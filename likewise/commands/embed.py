@@ -5,15 +5,16 @@ a command that was cut off goes on where it was. Under several ranks each makes 
 """
 
 import json
+import os
 import shutil
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-import torch
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 from rich.console import Console
@@ -22,11 +23,14 @@ from rich.progress import track
 from likewise import ranks
 from likewise.data import Items
 from likewise.data.builtin import needed
+from likewise.data.sequences import Sequences
+from likewise.printable import printable
 from likewise.training.features import features
 from likewise.training.run import Encoder, check_layer, load
 from likewise.training.signals import Interrupted, end_on_signal
 
 SHARD = 4096  # items
+SHARD_SAMPLES = 2**26  # of sequences: long ones are fewer
 
 
 @dataclass(frozen=True)
@@ -60,23 +64,26 @@ def embed(
 
     `out` ends in `.parquet` (columns id, path, label, vector), `.npz` (ids, paths, labels, class_names, vectors) or
     `.npy` (the vectors alone, in the order of the items). Under several ranks, `vectors.parquet` becomes
-    `vectors-00000-of-00002.parquet` and so on.
+    `vectors-00000-of-00002.parquet` and so on; a rank that had finished before the others has nothing to do.
     """
     out = Path(out)
     if out.suffix.lower() not in WRITERS:
         raise ValueError(f"--out must end in {', '.join(WRITERS)}, got {out}")
     if out.suffix.lower() == ".parquet":
         needed("pyarrow", "Parquet", "parquet")  # now, and not when all is embedded
-    encoder = run if isinstance(run, Encoder) else load(run)
+    encoder = run if isinstance(run, Encoder) else load(run).to(ranks.device())
     layer = layer or encoder.default_layer
     check_layer(layer, encoder.recipe)
     found = ranks.launched()
     rank, world = (found.rank, found.world) if found else (0, 1)
     if world > 1:
         out = out.with_name(f"{out.stem}-{rank:05}-of-{world:05}{out.suffix}")
-    if out.exists():
-        raise ValueError(f"--out must be a new file, got {out}, which is there")
+    there = f"--out must be a new file, got {out}, which is there"
+    if world == 1 and out.exists():
+        raise ValueError(there)
     items = encoder.open(source, columns=columns, progress=progress and rank == 0)
+    if len(items) < world:
+        raise ValueError(f"ranks must be at most as many as the items, {len(items):,} in {items.name}, got {world:,}")
     ids = np.array_split(np.arange(len(items)), world)[rank]
     about = {
         "encoder": encoder.fingerprint(layer),
@@ -86,28 +93,65 @@ def embed(
         "method": encoder.recipe.method,
         "items": f"{rank} of {world}",
     }
+    if out.exists():
+        if _about(out) == about:
+            return out
+        raise ValueError(there)
     parts = out.with_name(f"{out.name}.parts")
-    try:
+    with _writing(out):
         _begin(parts, about)
-        with end_on_signal() as told:
-            paths = list(_shards(encoder, layer, items, ids, parts, told.is_set, progress and rank == 0))
+    with end_on_signal() as told:
+        paths = list(_shards(encoder, layer, items, ids, out, parts, told.is_set, progress and rank == 0))
+        with _writing(out):
             shards = Shards(paths, items, ids, np.load(paths[0], mmap_mode="r").shape[1], about)
             temporary = parts / f"whole{out.suffix}"
             WRITERS[out.suffix.lower()](temporary, shards)
-            temporary.replace(out)
-    except OSError as error:
-        raise ValueError(f"{out} could not be written: {error.strerror or error}; the same command goes on") from None
+            if world > 1 and out.suffix.lower() == ".npy":
+                _settle(Path(shutil.copy(parts / "about.json", parts / "beside.json")), _beside(out))
+            _settle(temporary, out)
     shutil.rmtree(parts)
     return out
 
 
+@contextmanager
+def _writing(out: Path) -> Iterator[None]:
+    """What goes wrong in here is of the disk that is written to, and not of the data."""
+    try:
+        yield
+    except OSError as error:
+        raise ValueError(f"{out} could not be written: {error.strerror or error}; the same command goes on") from None
+
+
+def _about(path: Path) -> Any:
+    """What a finished file says of its vectors; None where it says nothing."""
+    try:
+        if path.suffix.lower() == ".parquet":
+            schema = needed("pyarrow.parquet", "Parquet", "parquet").read_schema(path)
+            return json.loads(schema.metadata[b"likewise"])
+        if path.suffix.lower() == ".npz":
+            with np.load(path) as archive:
+                return json.loads(str(archive["about"]))
+        return json.loads(_beside(path).read_bytes())
+    except Exception:  # it may be anyone's file, and readers raise nearly anything
+        return None
+
+
+def _beside(path: Path) -> Path:
+    """Where a rank says what its .npy is of, which has no room for it: the others may still have to go on."""
+    return path.with_name(f"{path.name}.json")
+
+
 def _begin(parts: Path, about: Mapping[str, Any]) -> None:
     """A folder for shards: as it was left where it is of the same vectors, else empty."""
-    described, known = json.dumps(about), parts / "about.json"
-    if parts.exists() and (not known.exists() or known.read_text(encoding="utf-8") != described):
+    described, known = json.dumps(about).encode(), parts / "about.json"
+    if known.exists():
+        if known.read_bytes() == described:
+            return
         shutil.rmtree(parts)
+    elif parts.exists() and (not parts.is_dir() or any(parts.iterdir())):
+        raise ValueError(f"{parts} is where shards are kept: expected none or one of likewise, got another's")
     parts.mkdir(parents=True, exist_ok=True)
-    known.write_text(described, encoding="utf-8")
+    known.write_bytes(described)
 
 
 def _shards(
@@ -115,25 +159,55 @@ def _shards(
     layer: str,
     items: Items,
     ids: NDArray[np.int64],
+    out: Path,
     parts: Path,
     told: Callable[[], bool],
     progress: bool,
 ) -> Iterator[Path]:
     """The shards in order, those made that are not there."""
-    network = encoder.up_to(layer).to(torch.accelerator.current_accelerator() or "cpu")
-    starts = range(0, len(ids), SHARD)
+    network = encoder.up_to(layer)
+    bounds = list(_bounds(items, ids))
     console = Console(stderr=True, quiet=not progress)
-    for start in track(starts, f"{len(ids):,} items", console=console, transient=True):
-        path = parts / f"{start // SHARD:06}.npy"
-        if not path.exists():
-            vectors = features(network, encoder.augmentation, items, ids[start : start + SHARD]).numpy()
+    for number, (start, stop) in enumerate(track(bounds, f"{len(ids):,} items", console=console, transient=True)):
+        path = parts / f"{number:06}.npy"
+        if not _is_whole(path, stop - start):
+            vectors = features(network, encoder.augmentation, items, ids[start:stop]).numpy()
             temporary = path.with_suffix(".tmp")
-            with temporary.open("wb") as file:
-                np.save(file, vectors)
-            temporary.replace(path)
+            with _writing(out):
+                with temporary.open("wb") as file:
+                    np.save(file, vectors)
+                _settle(temporary, path)
         yield path
-        if told() and start + SHARD < len(ids):
-            raise Interrupted(f"stopped after {start + SHARD:,} of {len(ids):,} items; the same command goes on")
+        if told() and stop < len(ids):
+            raise Interrupted(f"stopped after {stop:,} of {len(ids):,} items; the same command goes on")
+
+
+def _bounds(items: Items, ids: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    """Where each shard begins and ends among the ids."""
+    start = 0
+    while start < len(ids):
+        stop = min(start + SHARD, len(ids))
+        if isinstance(items, Sequences):
+            samples = np.cumsum(items.lengths[ids[start:stop]])
+            stop = start + max(1, int(np.searchsorted(samples, SHARD_SAMPLES, side="right")))
+        yield start, stop
+        start = stop
+
+
+def _is_whole(path: Path, rows: int) -> bool:
+    """Whether a shard is there with all its rows: a power cut can leave an empty file, or half of one."""
+    try:
+        shape = np.load(path, mmap_mode="r").shape
+    except (OSError, ValueError, EOFError):
+        return False
+    return len(shape) == 2 and shape[0] == rows
+
+
+def _settle(temporary: Path, path: Path) -> None:
+    """Give a file its name, once every byte of it is on the disk."""
+    with temporary.open("rb+") as file:
+        os.fsync(file.fileno())
+    temporary.replace(path)
 
 
 def _write_npy(path: Path, shards: Shards) -> None:
@@ -174,15 +248,20 @@ def _write_parquet(path: Path, shards: Shards) -> None:
     ]
     schema = arrow.schema(fields, metadata={"likewise": json.dumps(shards.about)})
 
+    def path_of(item: int) -> str | None:
+        return None if items.paths is None else printable(items.paths[item])
+
     def label(item: int) -> str | None:
-        return None if items.labels is None or items.labels[item] < 0 else items.classes[items.labels[item]]
+        if items.labels is None or items.labels[item] < 0:
+            return None
+        return printable(items.classes[items.labels[item]])
 
     with parquet.ParquetWriter(path, schema) as writer:
         for ids, vectors in shards:
             flat = arrow.array(vectors.ravel(), type=arrow.float32())
             columns = [
                 arrow.array(ids),
-                arrow.array([None if items.paths is None else items.paths[item] for item in ids], type=arrow.string()),
+                arrow.array([path_of(item) for item in ids], type=arrow.string()),
                 arrow.array([label(item) for item in ids], type=arrow.string()),
                 arrow.FixedSizeListArray.from_arrays(flat, shards.dim),
             ]

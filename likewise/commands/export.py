@@ -159,7 +159,8 @@ def _tower_of_items(encoder: Encoder, layer: str, traced: bool) -> Tower:
         given, prepared = [part / 255 for part in images], [plain(part) for part in images]
         mean, std = mean[:, None, None], std[:, None, None]
         record |= {"input": "pixels", "shape": ["n", channels, size, size], "stored": about["stored"]}
-        record["resize"] = "largest centred square, scaled to stored (where not 0), then to size, antialiased"
+        record["decode"] = "turned as EXIF says, alpha over white"
+        record["resize"] = "largest centred square, to stored (to size where 0), bicubic, then to size, bilinear"
         record["values"] = "from 0 to 1"
         if isinstance(backbone, ResNet):
             record["stem"] = "small" if isinstance(backbone.maxpool, nn.Identity) else "imagenet"

@@ -32,6 +32,7 @@ from likewise.training.towers import build_tower
 
 FEWEST_STEPS, FEWEST_EPOCHS = 300, 10
 WEIGHT_DECAY, WARMUP = 1e-4, 0.05
+FIGURES = "finetuned.json"  # what was measured, beside what was kept
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ def finetune(
 
     `train` is a source, by default the run's own; `test` another, by default the part that is held out of it.
     `labels` is a share of each class, at least one item; `columns` name them in the data, as in {"y": "speaker"}.
-    Where `out` is given, the fine-tuned encoder is kept there, for `likewise.load`, and its classifier beside it.
+    Where `out` is given, the fine-tuned encoder is kept there, for `likewise.load`, with its classifier and figures.
     """
     if not 0 < labels <= 1:
         raise ValueError(f"labels must be a share above 0 and at most 1, got {labels:g}")
@@ -130,12 +131,7 @@ def finetune(
     ).encoder
     from_scratch, _ = accuracy(fresh, "from scratch")
     finetuned, network = accuracy(copy.deepcopy(encoder.backbone), "fine-tuning")
-    if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_whole(folder / "recipe.toml", recipe.toml())
-        save_weights(folder, {"encoder": network[0], "head": encoder.head}, about)
-        save_module(folder / "classifier.safetensors", network[1], {"classes": json.dumps(items.classes)})
-    return FineTuned(
+    found = FineTuned(
         finetuned=finetuned,
         scratch=from_scratch,
         encoder=f"{recipe.encoder.name} by {recipe.method}",
@@ -148,6 +144,13 @@ def finetune(
         lr=lr,
         seed=seed,
     )
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_whole(folder / "recipe.toml", recipe.toml())
+        save_weights(folder, {"encoder": network[0], "head": encoder.head}, about)
+        save_module(folder / "classifier.safetensors", network[1], {"classes": json.dumps(items.classes)})
+        write_whole(folder / FIGURES, json.dumps(found.as_dict(), indent=2) + "\n")
+    return found
 
 
 def pick_labelled(labels: NDArray[np.int64], ids: NDArray[np.int64], share: float, seed: int) -> NDArray[np.int64]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from likewise import methods
+from likewise.commands.finetune import FIGURES, FineTuned
 from likewise.training import metrics
 from likewise.training.recipe import Recipe
 from likewise.training.run import CaptionEncoder, Encoder
@@ -24,6 +25,7 @@ class ExportError(ValueError):
 
 CARD = "MODEL_CARD.md"
 BEGIN, CLOSE = "<!-- likewise export writes anew what is from here … -->", "<!-- … to here, and nothing else -->"
+HEAD = ("| figure | value | what it depends on |", "|---|---|---|")
 LICENCE = "\n\n## Licence\n\nNot said yet: it is for whoever publishes these weights to say.\n"
 
 
@@ -36,12 +38,20 @@ def card(encoder: Encoder, run: Path | None, folder: Path, records: Mapping[str,
         if not close:
             raise ExportError(f"{path} is not of likewise, and is not written over: export into another folder")
     recipe, about = encoder.recipe, encoder.about
-    weights = next(iter(records.values()))["weights"]
-    others = {name: record for name, record in _records(folder).items() if record.get("weights") == weights}
+    weights, there = next(iter(records.values()))["weights"], _records(folder)
+    others = {name: record for name, record in there.items() if record.get("weights") == weights}
+    if path.exists() and any(record.get("weights", weights) != weights for record in there.values()):
+        raise ExportError(f"{path} is of another encoder, and is not written over: export into another folder")
     paper = f", {methods.METHODS[recipe.method].paper}" if recipe.method in methods.METHODS else ""
     tuned = run is not None and (run / "classifier.safetensors").exists()
+    measured = FineTuned(**json.loads((run / FIGURES).read_bytes())) if run and (run / FIGURES).exists() else None
     skipped = (run or Path()) / "skipped.txt"
     trained = f"{about['items']:,}" if "items" in about else "not known"
+    if measured:
+        trained += f", then fine-tuned on {measured.labels:,}"
+    figures = (
+        _accuracies(measured) if measured else _figures(metrics.read(run / "metrics.jsonl") if run else [], recipe)
+    )
     both = isinstance(encoder, CaptionEncoder)
     lines = [
         f"# {recipe.encoder.name} by {recipe.method}",
@@ -51,7 +61,7 @@ def card(encoder: Encoder, run: Path | None, folder: Path, records: Mapping[str,
         "## Use",
         *(_use(name, record) for name, record in sorted((others | dict(records)).items())),
         "## Figures",
-        *_figures(metrics.read(run / "metrics.jsonl") if run is not None else [], recipe),
+        *figures,
         "## Data",
         f"- source: `{recipe.data.source or 'arrays in memory'}`\n"
         f"- items trained on: {trained}\n"
@@ -75,6 +85,14 @@ def _records(folder: Path) -> dict[str, dict[str, Any]]:
                 continue
             found |= {path.name: record} if isinstance(record, dict) else {}
     return found
+
+
+def _accuracies(found: FineTuned) -> list[str]:
+    """Of the fine-tuned network and of the same from scratch, with what both depend on."""
+    of = f"accuracy of {found.test:,} test items, after {found.labels:,} labels"
+    rows = {"fine-tuned": found.finetuned, "from scratch": found.scratch}
+    table = [f"| {name} | {value:.3f} | {of} |" for name, value in rows.items()]
+    return ["\n".join([*HEAD, *table]), found.note()]
 
 
 def _figures(rows: Sequence[Mapping[str, Any]], recipe: Recipe) -> list[str]:
@@ -104,15 +122,21 @@ def _figures(rows: Sequence[Mapping[str, Any]], recipe: Recipe) -> list[str]:
     table = [f"| {name} | {value} | {notes[name]} |" for name, value in kept.items()]
     if ahead:
         table.append(f"| accuracy | {' '.join(ahead)} | frames found that came 1, 2, … steps later, the last batch |")
-    head = ["| figure | value | what it depends on |", "|---|---|---|"]
-    return [f"At the last step, {row['step']:,}, which is not chosen for being best.", "\n".join(head + table)]
+    return [f"At the last step, {row['step']:,}, which is not chosen for being best.", "\n".join([*HEAD, *table])]
 
 
 GIVEN = {
     "image": """from PIL import Image, ImageOps
 
-picture = ImageOps.fit(Image.open("picture.png").convert("{mode}"), ({size}, {size}))
-pixels = np.asarray(picture, dtype=np.float32).reshape(1, {size}, {size}, {channels}).transpose(0, 3, 1, 2) / 255""",
+picture = Image.open("picture.png")
+picture.draft(None, ({twice}, {twice}))  # a large JPEG is decoded smaller
+picture = ImageOps.exif_transpose(picture).convert("RGBA")
+picture = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture).convert("RGB")
+(width, height), side = picture.size, min(picture.size)
+box = ((width - side) / 2, (height - side) / 2, (width + side) / 2, (height + side) / 2)
+picture = picture.resize(({first}, {first}), Image.Resampling.BICUBIC, box, reducing_gap=3.0).convert("{mode}")
+bands = [band.convert("F").resize(({size}, {size}), Image.Resampling.BILINEAR) for band in picture.split()]
+pixels = np.stack([np.asarray(band) for band in bands])[None] / np.float32(255)""",
     "vector": "vectors = np.zeros((1, {size}), dtype=np.float32)  # yours",
     "sequence": "samples = np.zeros((1, {size}, {channels}), dtype=np.float32)  # yours; NaN behind an end",
     "text": """from tokenizers import Tokenizer
@@ -154,11 +178,13 @@ rows = torch.from_numpy({input})
 def _use(name: str, record: Mapping[str, Any]) -> str:
     """How a file is used: what it takes and gives, and code that does it."""
     kind, in_file, shape = record["kind"], record["format"], ", ".join(map(str, record["shape"]))
+    size = record.get("size", 0)
+    first = record.get("stored") or size  # what a picture is scaled to before all else
     words = f"`{name}`: {record['input']} ({shape}) {'int64' if kind == 'text' else 'float32'}"
     if kind == "image":
-        sizes = [side for side in (record["stored"], record["size"]) if side >= record["size"]]
-        scaled = " and then ".join(f"to {side} × {side}" for side in dict.fromkeys(sizes))
-        words += f" from 0 to 1, the largest centred square of a picture scaled {scaled}"
+        words += " from 0 to 1, of a picture of 8 bits a channel, turned as its EXIF says, alpha over white: "
+        words += f"its largest centred square, scaled to {first} × {first} (bicubic)"
+        words += f" and then to {size} × {size} (bilinear)" * (size != first)
     if kind == "text":
         words += f", at most {record['length']} of them: {record['start']}, the text, {record['end']}"
     if kind == "sequence" and record["rate"]:
@@ -172,7 +198,8 @@ def _use(name: str, record: Mapping[str, Any]) -> str:
     if (kind, in_file) == ("sequence", "torchscript"):
         words += " It runs on a CPU only."
     mode = "L" if record.get("channels") == 1 else "RGB"
-    given = "\n" * (kind not in ("image", "text")) + GIVEN[kind].format(mode=mode, **record)
+    blank = "\n" * (kind not in ("image", "text"))
+    given = blank + GIVEN[kind].format(mode=mode, first=first, twice=2 * first, **record)
     backbone, head = _builds(record)
     axes = ".reshape(-1, 1, 1)" * (kind == "image")
     filled = {

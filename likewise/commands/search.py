@@ -1,6 +1,6 @@
 """`likewise search`: what is most like this file, this item or these words; what is double, lonely or mislabelled?"""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from likewise.search.searcher import Searcher
 from likewise.training.run import Encoder
 
 GAP = 4  # pixels between pictures
+ROWS = 100  # of them that are drawn
 
 
 def search(
@@ -27,25 +28,33 @@ def search(
     grid: str | Path | None = None,
     **options: Any,
 ) -> list[dict[str, Any]]:
-    """What `Searcher.open(run, source, **options)` finds for one question; `grid` is a picture of it to be drawn."""
+    """What `Searcher.open(run, source, **options)` finds for one question.
+
+    `grid` is a picture of it to be drawn, k items a row, a group on rows of its own; the first 100 rows.
+    """
     asked = {"QUERY": query, "duplicates": duplicates, "outliers": outliers, "suspects": suspects}
     given = [name for name, value in asked.items() if value is not None]
     if len(given) != 1:
         got = " and ".join(given) or "none"
         raise SearchError(f"ask one thing, QUERY, duplicates, outliers or suspects, got {got}")
+    if k < 1:
+        raise SearchError(f"k must be a whole number >= 1, got {k!r}")
     searcher = Searcher.open(run, source, **options)
-    if duplicates is not None:
+    if query is not None:
+        found = searcher.like(query, k)
+    elif duplicates is not None:
         found = searcher.duplicates(duplicates)
-        rows = [[item["id"] for item in group["items"]] for group in found]
     else:
-        if query is not None:
-            found = searcher.like(query, k)
-        else:
-            found = searcher.outliers(outliers) if outliers is not None else searcher.suspects(suspects or 0)
-        rows = [[item["id"] for item in found[start : start + k]] for start in range(0, len(found), k)]
-    if grid is not None and rows:
-        save_grid(searcher, rows, grid)
+        found = searcher.outliers(outliers) if outliers is not None else searcher.suspects(suspects or 0)
+    if grid is not None and found:
+        save_grid(searcher, in_rows(found, k)[:ROWS], grid)
     return found
+
+
+def in_rows(found: Sequence[Mapping[str, Any]], k: int) -> list[list[int]]:
+    """The ids of what was found, k at most on a row; each group begins on one of its own."""
+    groups = [group["items"] for group in found] if found and "items" in found[0] else [found]
+    return [[item["id"] for item in group[start : start + k]] for group in groups for start in range(0, len(group), k)]
 
 
 def save_grid(searcher: Searcher, rows: Sequence[Sequence[int]], path: str | Path) -> None:

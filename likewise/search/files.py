@@ -22,7 +22,7 @@ from likewise.search.exact import Rows, SearchError
 
 NAME = "index.json"
 OURS = re.compile(r"(vectors-[0-9a-f]{12}\.npy|structure-[0-9a-f]{12}\.faiss|(index|vectors|structure)\.\d+\.tmp)")
-AGAIN = "build it anew"
+AGAIN = "delete the folder or name another --index"
 
 
 def save(folder: Path, vectors: Rows, kind: str, belongs_to: str, structure: Any) -> None:

@@ -32,12 +32,10 @@ class Index:
         `auto` is `flat` up to 50,000 items, compared with every query; `hnsw` up to 1,000,000; `ivfpq` beyond. The
         last two need FAISS, and `ivfpq` 10,000 items.
         """
-        if kind not in ("auto", *structures.KINDS):
-            raise SearchError(f"kind must be auto, {', '.join(structures.KINDS[:-1])} or ivfpq, got {kind!r}")
         units = exact.unit_rows(_checked("vectors", vectors))
         if not len(units):
             raise SearchError(f"vectors must be at least one, got shape {np.shape(vectors)}")
-        kind = structures.choose(len(units)) if kind == "auto" else kind
+        kind = structures.choose(kind, len(units))
         return cls(units, kind, belongs_to, None if kind == "flat" else structures.build(kind, units))
 
     @classmethod

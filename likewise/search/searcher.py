@@ -5,22 +5,23 @@ layer and data.
 """
 
 import hashlib
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from likewise import data
+from likewise import data, ranks
 from likewise.data import Items, images
 from likewise.data import audio as sound
 from likewise.data.builtin import needed
 from likewise.data.images import extension
 from likewise.data.sequences import Sequences
-from likewise.search import Index, SearchError, duplicates, outliers, suspects
+from likewise.search import Index, SearchError, duplicates, outliers, structures, suspects
+from likewise.search.files import AGAIN
 from likewise.training.features import features
 from likewise.training.plan import is_audio
 from likewise.training.run import CaptionEncoder, Encoder, check_layer, load
@@ -54,7 +55,8 @@ class Searcher:
         `kind` is flat, hnsw, ivfpq, or chosen by size. It is kept in the folder `index`, by default below the run's,
         and taken from there, unless it belongs to another encoder, layer or data: then it is refused.
         """
-        encoder = run if isinstance(run, Encoder) else load(run)
+        structures.check_kind(kind)
+        encoder = run if isinstance(run, Encoder) else load(run).to(ranks.device())
         layer = layer or encoder.default_layer
         check_layer(layer, encoder.recipe)
         items = encoder.open(source, columns=columns, progress=progress)
@@ -63,9 +65,12 @@ class Searcher:
         if folder is None and not isinstance(run, Encoder):
             folder = Path(run) / "search" / f"{kind}-{hashlib.sha256(belongs_to.encode()).hexdigest()[:12]}"
         if folder is not None and (folder / "index.json").exists():
-            return cls(encoder, items, Index.load(folder, belongs_to), layer)
-        network = encoder.up_to(layer).to(torch.accelerator.current_accelerator() or "cpu")
-        vectors = features(network, encoder.augmentation, items, np.arange(len(items))).numpy()
+            kept = Index.load(folder, belongs_to)
+            if kind not in ("auto", kept.kind):
+                raise SearchError(f"the index in {folder} must be {kind}, got {kept.kind}: {AGAIN}")
+            return cls(encoder, items, kept, layer)
+        kind = structures.choose(kind, len(items))  # now, and not when all is embedded
+        vectors = features(encoder.up_to(layer), encoder.augmentation, items, np.arange(len(items))).numpy()
         built = Index.build(vectors, kind, belongs_to=belongs_to)
         if folder is not None:
             built.save(folder)
@@ -74,17 +79,21 @@ class Searcher:
     def like(self, query: str | int | Path, k: int = 10) -> list[dict[str, Any]]:
         """The k items most like a file, an item's id, or, where the encoder knows words, a text."""
         text = str(query)
-        is_id = isinstance(query, int) or (text.isascii() and text.isdigit() and not Path(text).exists())
+        # Words may be longer than a path can be: unlike those of Path, these two then say no.
+        is_file, is_folder = os.path.isfile(text), os.path.isdir(text)
+        is_id = isinstance(query, int) or (text.isascii() and text.isdigit() and not is_file)
         own = int(text) if is_id else None
         if own is not None and not 0 <= own < len(self.items):
             raise SearchError(f"an id must be below {len(self.items):,}, got {own}")
         if own is not None:
             return self._nearest(self.index.vectors[own : own + 1], k, np.array([own]))
-        if Path(text).is_file():
+        if is_file:
             return self.like_file(Path(text), k)
         # A path with a slip of the pen is not meant as words.
-        if Path(text).is_dir() or extension(text) in (*images.EXTENSIONS, *sound.EXTENSIONS):
+        if is_folder or ("." in text and extension(text) in (*images.EXTENSIONS, *sound.EXTENSIONS)):
             raise SearchError(f"QUERY must be a file that is there, got {text}")
+        if isinstance(self.encoder, CaptionEncoder) and not self.knows_words:
+            raise SearchError(f"words need layer head, got {self.layer}")
         if not self.knows_words:
             raise SearchError(f"QUERY must be a file or an item's id (words are for runs of clip), got {text!r}")
         return self.like_words(text, k)

@@ -28,9 +28,21 @@ CODES = 128  # bytes of a row, at most
 FOR_A_CELL = 48  # rows that train one
 
 
-def choose(n: int) -> str:
-    """The kind for n items: exact while that is quick, a graph while it fits in memory, codes beyond."""
-    return "flat" if n <= FLAT_UP_TO else "hnsw" if n <= HNSW_UP_TO else "ivfpq"
+def check_kind(kind: str) -> None:
+    if kind not in ("auto", *KINDS):
+        raise SearchError(f"kind must be auto, {', '.join(KINDS[:-1])} or {KINDS[-1]}, got {kind!r}")
+
+
+def choose(kind: str, n: int) -> str:
+    """The kind for n items, if it can be built; `auto`: exact while that is quick, a graph while it fits in memory."""
+    check_kind(kind)
+    if kind == "auto":
+        kind = "flat" if n <= FLAT_UP_TO else "hnsw" if n <= HNSW_UP_TO else "ivfpq"
+    if kind == "ivfpq" and n < LEAST:
+        raise SearchError(f"ivfpq must have at least {LEAST:,} items, got {n:,}: flat is exact and quick there")
+    if kind != "flat":
+        _faiss()
+    return kind
 
 
 def build(kind: str, units: Rows) -> Any:
@@ -41,8 +53,6 @@ def build(kind: str, units: Rows) -> Any:
         structure.hnsw.efConstruction = TRIED_IN_BUILDING
         sample = units[:1]  # half precision has nothing to learn
     else:
-        if n < LEAST:
-            raise SearchError(f"ivfpq must have at least {LEAST:,} items, got {n:,}: flat is exact and quick there")
         codes = min(CODES, math.ceil(d / 4))
         width = math.ceil(d / codes) * codes  # a rotation into a multiple of the codes, which evens them out too
         cells = min(4 * math.isqrt(n), n // 39)

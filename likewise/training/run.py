@@ -81,7 +81,8 @@ class Encoder(nn.Module):
         if source is None:
             source = self.recipe.data.source
             if source not in NAMES and not Path(source).expanduser().exists():
-                raise RunError(f"the data of the run is not there, {source or 'arrays in memory'}: name it (--data)")
+                gone = source or "arrays in memory"
+                raise RunError(f"the data of the run is not there, {gone}: name it (DATA or --data)")
         items = data.open(
             source,
             size=self.about["stored"] or None,
@@ -247,8 +248,21 @@ def load(folder: str | Path) -> Encoder:
         names = ["encoder", "head", *(["text", "text_head"] if captioned else [])]
         weights = [safetensors.torch.load_file(folder / f"{name}.safetensors") for name in names]
         tokenizer = Tokenizer((folder / "tokenizer.json").read_text(encoding="utf-8")) if captioned else None
-    except (OSError, safetensors.SafetensorError, KeyError, UnicodeDecodeError) as error:
+    except (OSError, safetensors.SafetensorError, KeyError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise RunError(f"the weights of {folder} cannot be read: {error}") from None
+    wanted = (
+        "kind",
+        "channels",
+        "size",
+        "stored",
+        "fingerprint",
+        "mean",
+        "std",
+        *(["vocabulary"] if captioned else []),
+    )
+    missing = [name for name in wanted if not isinstance(about, dict) or name not in about]
+    if missing:
+        raise RunError(f"the weights of {folder} must have their pre-processing with them, got no {', '.join(missing)}")
     backbone = build_backbone(recipe, about["kind"], about["channels"], about["size"])
     head = build_head(recipe, backbone)
     text = build_text(recipe, about["vocabulary"]) if captioned else ()

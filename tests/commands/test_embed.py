@@ -9,12 +9,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from PIL import Image
 from typer.testing import CliRunner
 
 import likewise
+from likewise import data
 from likewise.cli import app
 from likewise.commands import embed as module
 from likewise.data.embeddings import read_embeddings
+from likewise.training.features import place_of
 from likewise.training.signals import Interrupted
 
 ROOT = Path(__file__).parents[2]
@@ -59,6 +63,17 @@ def made(monkeypatch):
     return made
 
 
+@pytest.fixture
+def as_rank(monkeypatch):
+    """As torchrun tells a process who it is."""
+
+    def told(rank, world):
+        monkeypatch.setenv("RANK", str(rank))
+        monkeypatch.setenv("WORLD_SIZE", str(world))
+
+    return told
+
+
 def vectors_in(path):
     if path.suffix == ".npy":
         return np.load(path)
@@ -76,17 +91,15 @@ def test_vectors_are_those_of_the_encoder_in_the_order_of_the_items(run, expecte
 
 def test_parquet_has_id_path_and_label(run, tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
-    folder = tmp_path / "pictures"
-    from PIL import Image
-
-    for name in ("b/two.png", "a/one.png", "a/three.png"):
+    folder, odd = tmp_path / "pictures", os.fsdecode(b"\xff")  # bytes that are no UTF-8
+    for name in ("b/two.png", "a/one.png", "a/three.png", f"{odd}/{odd}.png"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         Image.new("L", (8, 8), len(name)).save(folder / name)
     grey = likewise.train(folder, method="e2e", steps=1, batch_size=2, out=tmp_path / "run", progress=False)
     table = parquet.read_table(likewise.embed(grey.folder, folder, out=tmp_path / "v.parquet", progress=False))
-    assert table.column("id").to_pylist() == [0, 1, 2]
-    assert table.column("path").to_pylist() == ["a/one.png", "a/three.png", "b/two.png"]
-    assert table.column("label").to_pylist() == ["a", "a", "b"]
+    assert table.column("id").to_pylist() == [0, 1, 2, 3]
+    assert table.column("path").to_pylist() == ["a/one.png", "a/three.png", "b/two.png", r"\udcff/\udcff.png"]
+    assert table.column("label").to_pylist() == ["a", "a", "b", r"\udcff"]
     about = json.loads(table.schema.metadata[b"likewise"])
     assert about["encoder"] == grey.encoder.fingerprint("backbone")
     assert about["layer"] == "backbone"
@@ -140,6 +153,88 @@ def test_shards_of_another_encoder_or_layer_are_not_taken(run, tmp_path, made):
     assert np.array_equal(np.load(out), run.encoder.embed("digits", layer="head", progress=False).vectors)
 
 
+@pytest.mark.parametrize("torn", [0, 100, 2000])
+def test_a_torn_shard_is_made_anew(run, expected, tmp_path, made, torn):
+    """A power cut can leave a file that is there and has not all its bytes."""
+    out = tmp_path / "v.npy"
+    made.at(1, lambda: signal.raise_signal(signal.SIGTERM))
+    with pytest.raises(Interrupted):
+        likewise.embed(run.folder, out=out, progress=False)
+    os.truncate(tmp_path / "v.npy.parts" / "000000.npy", torn)
+    likewise.embed(run.folder, out=out, progress=False)
+    assert made.items == 1797 + 500, "the whole one is taken as it is"
+    assert np.array_equal(np.load(out), expected.vectors)
+
+
+def test_long_sequences_are_fewer_in_a_shard(monkeypatch):
+    monkeypatch.setattr(module, "SHARD", 4)
+    monkeypatch.setattr(module, "SHARD_SAMPLES", 100)
+    lengths = np.array([40, 60, 10, 300, 20, 20, 20, 20, 20])
+    audio = np.random.default_rng(0).normal(size=lengths.sum()).astype(np.float32) / 10
+    clips = {"audio": audio, "offsets": np.cumsum([0, *lengths]), "rate": 100}
+    bounds = list(module._bounds(data.open(clips, progress=False), np.arange(len(lengths))))
+    assert bounds == [(0, 2), (2, 3), (3, 4), (4, 8), (8, 9)]
+
+
+def test_what_cannot_be_read_is_not_said_to_be_unwritable(run, tmp_path, made):
+    def broken():
+        raise OSError(5, "Input/output error", "photo.png")
+
+    made.at(1, broken)
+    with pytest.raises(OSError, match=r"photo\.png"):
+        likewise.embed(run.folder, out=tmp_path / "v.npy", progress=False)
+
+
+def test_an_encoder_stays_where_it_is(run, expected, tmp_path, monkeypatch):
+    """Whoever made it decides that."""
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("meta"))
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 1)
+    encoder = run.encoder
+    likewise.embed(encoder, out=tmp_path / "v.npy", progress=False)
+    assert {value.device.type for value in encoder.state_dict().values()} == {"cpu"}
+    assert np.array_equal(np.load(tmp_path / "v.npy"), expected.vectors)
+
+
+def test_a_run_is_loaded_to_the_accelerator_of_its_rank(run, tmp_path, monkeypatch):
+    used = []
+
+    def noting(network, augmentation, items, ids):
+        used.append(place_of(network).device)
+        return torch.zeros(len(ids), 1)
+
+    monkeypatch.setattr(module, "features", noting)
+    monkeypatch.setattr(module.Encoder, "fingerprint", lambda *_: "of weights that a meta device does not have")
+    monkeypatch.setattr(module.ranks, "device", lambda: torch.device("meta"))
+    likewise.embed(run.folder, out=tmp_path / "v.npz", progress=False)
+    assert set(used) == {torch.device("meta")}
+
+
+@pytest.mark.parametrize("ending", module.WRITERS)
+def test_a_rank_that_had_finished_has_nothing_to_do(run, expected, tmp_path, made, as_rank, ending):
+    """The same command again, after one of two was cut off."""
+    out = tmp_path / f"v{ending}"
+    as_rank(0, 2)
+    first = likewise.embed(run.folder, out=out, progress=False)
+    for rank in (0, 1):
+        as_rank(rank, 2)
+        path = likewise.embed(run.folder, out=out, progress=False)
+        assert path.name == f"v-0000{rank}-of-00002{ending}"
+    assert made.items == 1797, "each item once"
+    np.testing.assert_allclose(np.vstack([vectors_in(first), vectors_in(path)]), expected.vectors, rtol=1e-4, atol=1e-5)
+    with pytest.raises(ValueError, match=r"^--out must be a new file, got .*-00001-of-00002\..*, which is there$"):
+        likewise.embed(run.folder, out=out, layer="head", progress=False)
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_more_ranks_than_items_are_refused_by_all(run, here, as_rank, rank):
+    np.save("two.npy", np.zeros((2, 8, 8), dtype=np.uint8))
+    as_rank(rank, 3)
+    result = command(run.folder, "two.npy", "--out", "v.npy")
+    assert result.exit_code == 1
+    assert result.stderr == "likewise: ranks must be at most as many as the items, 2 in two.npy, got 3\n"
+    assert os.listdir() == ["two.npy"]
+
+
 def test_each_rank_writes_its_part(run, expected, tmp_path):
     """As torchrun starts them: each is told who it is, and none has to wait for the other."""
     out = tmp_path / "v.npz"
@@ -156,6 +251,7 @@ def test_each_rank_writes_its_part(run, expected, tmp_path):
 MISTAKES = {
     "vectors.csv": "--out must end in .parquet, .npz, .npy, got vectors.csv",
     "there.npy": "--out must be a new file, got there.npy, which is there",
+    "mine.npy": "mine.npy.parts is where shards are kept: expected none or one of likewise, got another's",
     "v.npy --layer neck": "layer must be backbone or head, got 'neck'",
 }
 
@@ -163,7 +259,9 @@ MISTAKES = {
 @pytest.mark.parametrize("words", MISTAKES)
 def test_mistakes_end_in_one_sentence(run, here, words):
     (here / "there.npy").write_bytes(b"mine")
+    (here / "mine.npy.parts").mkdir()
+    (here / "mine.npy.parts" / "notes.txt").write_bytes(b"mine")
     result = command(run.folder, "--out", *words.split())
     assert result.exit_code == 1
     assert result.stderr == f"likewise: {MISTAKES[words]}\n"
-    assert (here / "there.npy").read_bytes() == b"mine"
+    assert (here / "there.npy").read_bytes() == (here / "mine.npy.parts" / "notes.txt").read_bytes() == b"mine"

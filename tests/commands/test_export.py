@@ -386,6 +386,37 @@ def test_every_block_of_the_card_runs_and_says_what_embed_does(shapes, here):
         assert close(np.asarray(names["features"]), words if "tokens" in names else picture), block
 
 
+PICTURES = {
+    "turned, with alpha": {"mode": "RGBA", "format": "png", "size": (60, 100), "orientation": 6},
+    "a large JPEG": {"mode": "RGB", "format": "jpeg", "size": (400, 300), "orientation": 1},
+    "smaller than stored": {"mode": "RGB", "format": "png", "size": (20, 12), "orientation": 1},
+}
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_a_picture_is_prepared_as_for_embed(here, name):
+    """Turned, over white, its middle scaled to what images are stored at, and only then to what the encoder sees."""
+    picture = PICTURES[name]
+    encoder = made("resnet_tiny", size=16)
+    encoder.about = encoder.about | {"stored": 24}
+    width, height = picture["size"]
+    rough = np.random.default_rng(0).integers(0, 256, (6, 6, len(picture["mode"])), dtype=np.uint8)
+    image = Image.fromarray(rough).resize((width, height))
+    exif = Image.Exif()
+    exif[0x0112] = picture["orientation"]
+    (here / "pictures").mkdir()
+    for file in ("picture.png", "pictures/a.png", "pictures/b.png"):
+        image.save(here / file, picture["format"], exif=exif)
+    expected = encoder.embed("pictures", progress=False).vectors[:1]
+    export(encoder, "network.safetensors")
+    (block,) = blocks_of(here / CARD)
+    assert close(run_block(block)["features"].numpy(), expected)
+    card = (here / CARD).read_text()
+    assert "turned as its EXIF says, alpha over white: its largest centred square, scaled to 24 × 24 (bicubic)" in card
+    assert "and then to 16 × 16 (bilinear)" in card
+    assert beside("network.safetensors")["decode"] == "turned as EXIF says, alpha over white"
+
+
 @pytest.mark.parametrize("name", ["digits", "mlp", "sounds"])
 def test_blocks_for_other_items_run(name, run, sounds, here):
     Image.fromarray(np.zeros((20, 30), dtype=np.uint8)).save("picture.png")
@@ -420,6 +451,8 @@ def test_what_people_write_around_the_card_stays(run, here):
     export(run.folder, "digits.onnx")
     card = here / CARD
     card.write_text(f"Ours.\n\n{card.read_text().replace('Not said yet', 'MIT; not said')}\nBé\n")
+    (here / "theirs.onnx").touch()
+    (here / "theirs.onnx.json").write_text("{}")  # which says nothing of an encoder
     export(run.folder, "digits.safetensors")
     text = card.read_text()
     assert text.startswith("Ours.\n\n<!-- likewise")
@@ -427,9 +460,19 @@ def test_what_people_write_around_the_card_stays(run, here):
     assert text.endswith("Bé\n")
     assert text.count("# resnet_tiny by simclr") == 1
     assert len(blocks_of(card)) == 2, "one for each file of this encoder"
-    export(made("mlp", **NETWORKS["mlp"]), "another.onnx")
-    assert len(blocks_of(card)) == 1, "and none for files of another"
-    assert "None were recorded." in card.read_text()
+
+
+def test_another_encoder_has_a_card_and_a_folder_of_its_own(run, here):
+    export(run.folder, "digits.onnx")
+    before, other = (here / CARD).read_text(), made("mlp", **NETWORKS["mlp"])
+    with pytest.raises(ExportError, match=r"^MODEL_CARD\.md is of another encoder, .*: export into another folder$"):
+        export(other, "another.onnx")
+    assert (here / CARD).read_text() == before
+    assert not (here / "another.onnx").exists()
+    (here / CARD).unlink()
+    export(other, "another.onnx")
+    assert len(blocks_of(here / CARD)) == 1, "none for files of another"
+    assert "None were recorded." in (here / CARD).read_text()
 
 
 def test_figures_of_sequences_and_captions(sounds, shapes, here):
@@ -445,11 +488,15 @@ def test_figures_of_sequences_and_captions(sounds, shapes, here):
 
 
 def test_a_fine_tuned_network_says_so(run, here):
-    likewise.finetune(run.folder, labels=0.01, epochs=1, out="tuned", progress=False)
+    found = likewise.finetune(run.folder, labels=0.01, epochs=1, out="tuned", progress=False)
     export("tuned", "out/tuned.safetensors")
     card = (here / "out" / CARD).read_text()
     assert "then fine-tuned with labels." in card
-    assert "- items trained on: 1,617" in card
+    assert f"- items trained on: 1,617, then fine-tuned on {found.labels}\n" in card
+    of = f"accuracy of {found.test} test items, after {found.labels} labels"
+    assert f"| fine-tuned | {found.finetuned:.3f} | {of} |\n| from scratch | {found.scratch:.3f} | {of} |" in card
+    assert f"1 epochs of {found.batch_size}, adamw" in card
+    assert "seed 0; the same for both" in card
 
 
 # What cannot be.

@@ -28,6 +28,9 @@ def test_it_trains_both_networks_and_says_what_the_figures_depend_on(run, here):
     with safetensors.safe_open("tuned/classifier.safetensors", framework="pt") as file:
         assert json.loads(file.metadata()["classes"]) == list("0123456789")
         assert file.get_tensor("weight").shape == (10, 256)
+    figures = json.loads((here / "tuned" / "finetuned.json").read_text())
+    assert f"{figures['finetuned']:.3f}" in words
+    assert (figures["labels"], figures["test"], figures["epochs"], figures["seed"]) == (80, 180, 20, 0)
     before, after = run.encoder.embed("digits", progress=False), likewise.load("tuned").embed("digits", progress=False)
     assert not np.allclose(before.vectors, after.vectors), "the encoder was trained too"
 

@@ -1,11 +1,14 @@
 """`search`: by file, id or words, over an index that is kept, and what neighbours tell of the data."""
 
 import json
+import os
 import shutil
+import sys
 
 import numpy as np
 import pytest
 import soundfile
+import torch
 from PIL import Image
 from typer.testing import CliRunner
 
@@ -74,6 +77,21 @@ def test_words_find_what_is_nearest_to_them(words):
     assert found[0]["caption"] == data.open("shapes").captions[found[0]["id"]][0]
 
 
+@pytest.mark.parametrize("query", ["gif", "a red star and " * 30], ids=["an ending", "longer than a file's name"])
+def test_words_are_words(words, query):
+    assert len(search(words.folder, query, k=2, progress=False)) == 2
+
+
+def test_words_need_the_head(words):
+    with pytest.raises(SearchError, match=r"^words need layer head, got backbone$"):
+        search(words.folder, "a red star", layer="backbone", progress=False)
+
+
+def test_a_folder_named_like_an_id_is_no_file(searcher, here):
+    (here / "7").mkdir()
+    assert searcher.like("7", 3) == searcher.like(7, 3)
+
+
 @pytest.mark.parametrize("query", ["nowhere.jpg", "."])
 def test_a_path_that_is_no_file_is_not_taken_for_words(words, query):
     with pytest.raises(SearchError, match=r"^QUERY must be a file that is there, got "):
@@ -99,6 +117,39 @@ def test_an_index_of_another_encoder_is_refused(run, words, tmp_path):
         search(words.folder, 3, index=tmp_path / "index", progress=False)
     with pytest.raises(SearchError, match="belongs to"):
         search(run.folder, 3, index=tmp_path / "index", layer="head", progress=False)
+
+
+def test_another_kind_than_the_kept_one_is_refused(run, tmp_path):
+    folder = tmp_path / "index"
+    search(run.folder, 3, index=folder, kind="flat", progress=False)
+    assert search(run.folder, 3, index=folder, progress=False), "auto takes what is there"
+    again = "delete the folder or name another --index"
+    with pytest.raises(SearchError, match=rf"^the index in {folder} must be hnsw, got flat: {again}$"):
+        search(run.folder, 3, index=folder, kind="hnsw", progress=False)
+    with pytest.raises(SearchError, match=r"^kind must be auto, flat, hnsw or ivfpq, got 'tree'$"):
+        search(run.folder, 3, index=folder, kind="tree", progress=False)
+
+
+def test_a_kind_that_cannot_be_is_refused_before_anything_is_embedded(run, tmp_path, monkeypatch):
+    def never(*arguments):
+        raise AssertionError("embedded")
+
+    monkeypatch.setattr("likewise.search.searcher.features", never)
+    options = {"index": tmp_path / "index", "progress": False}
+    with pytest.raises(SearchError, match=r"^ivfpq must have at least 10,000 items, got 1,797"):
+        search(run.folder, 3, kind="ivfpq", **options)
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.raises(data.DataError, match=r"^search needs faiss"):
+        search(run.folder, 3, kind="hnsw", **options)
+
+
+def test_an_encoder_stays_where_it_is(run, searcher, monkeypatch):
+    """Whoever made it decides that."""
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("meta"))
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 1)
+    encoder = run.encoder
+    assert search(encoder, 7, progress=False) == searcher.like(7)
+    assert {value.device.type for value in encoder.state_dict().values()} == {"cpu"}
 
 
 def test_duplicates_outliers_and_suspects(run, tmp_path):
@@ -130,6 +181,39 @@ def test_what_is_found_is_drawn(run, tmp_path):
         assert picture.size == (4 * side + 3 * module.GAP, side)
 
 
+def test_groups_are_drawn_on_rows_of_their_own_and_not_without_end(run, tmp_path, monkeypatch):
+    pixels = data.open("digits").array[:20].copy()
+    pixels[5:10], pixels[15:17] = pixels[0], pixels[1]
+    np.save(tmp_path / "digits.npy", pixels)
+    arguments = [run.folder, "--data", tmp_path / "digits.npy", "--duplicates", 0.99999, "-k", 4]
+    side = module.of_items(data.open("digits"), np.arange(1)).shape[1] + module.GAP
+    for most, rows, words in ((100, 3, ""), (2, 2, ", of the first 2 rows")):
+        monkeypatch.setattr(module, "ROWS", most)
+        result = command(*arguments, "--grid", tmp_path / "found.png")
+        assert result.stdout.endswith(f"picture in {tmp_path / 'found.png'}{words}\n"), result.output
+        with Image.open(tmp_path / "found.png") as picture:  # six of one and three of another, at most four a row
+            assert picture.size == (4 * side - module.GAP, rows * side - module.GAP)
+    lines = [[cell.strip() for cell in line.split("│")[1:-1]] for line in result.stdout.splitlines() if "│" in line]
+    ids = [("1", str(item)) for item in (0, 5, 6, 7, 8, 9)] + [("2", str(item)) for item in (1, 15, 16)]
+    assert [tuple(line[:2]) for line in lines] == ids
+
+
+def test_names_are_shown_as_they_are(words, tmp_path):
+    """Neither Rich's markup nor always UTF-8."""
+    odd = os.fsdecode(b"\xff")
+    for place, name in enumerate(("a[b]/:smile:.png", "a[b]/[/b].png", f"c/{odd}.png")):
+        (tmp_path / "photos" / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (32, 32), (0, 0, 80 * place)).save(tmp_path / "photos" / name)
+    arguments = [words.folder, 0, "--data", tmp_path / "photos"]
+    result = command(*arguments)
+    assert result.exit_code == 0, result.exception
+    assert "a[b]/[/b].png" in result.stdout
+    assert r"c/\udcff.png" in result.stdout
+    assert "a[b]/:smile:.png" in command(words.folder, 1, "--data", tmp_path / "photos").stdout
+    rows = json.loads(command(*arguments, "--json").stdout)
+    assert {row["path"] for row in rows} == {"a[b]/[/b].png", f"c/{odd}.png"}, "where the files are"
+
+
 def test_it_prints_a_table_or_json(run):
     rows = json.loads(command(run.folder, 5, "-k", 2, "--json").stdout)
     shown = command(run.folder, 5, "-k", 2).stdout
@@ -145,6 +229,9 @@ MISTAKES = {
     "dog": "QUERY must be a file or an item's id (words are for runs of clip), got 'dog'",
     "broken.png": "broken.png cannot be read: ",
     "5 --kind tree": "kind must be auto, ",
+    "5 -k 0": "k must be a whole number >= 1, got 0",
+    "--outliers 3 -k 0": "k must be a whole number >= 1, got 0",
+    "--suspects 3 -k -1 --grid found.png": "k must be a whole number >= 1, got -1",
     "5 --grid found.nothing": "the picture could not be written to found.nothing: ",
 }
 

@@ -15,6 +15,7 @@ from tests.search.clouds import clouds
 
 KINDS = ["flat", "hnsw", "ivfpq"]
 OWNER = "0123456789abcdef"
+AGAIN = "delete the folder or name another --index"
 
 
 @pytest.fixture(scope="module")
@@ -70,8 +71,7 @@ def test_what_is_written_into_its_vectors_does_not_reach_the_disk(folder):
 )
 def test_another_encoder_is_refused(folder, owner, short):
     assert refusal(folder, owner) == (
-        f"the index in {folder} belongs to another encoder or other data, expected {short}, got 0123456789ab: "
-        "build it anew"
+        f"the index in {folder} belongs to another encoder or other data, expected {short}, got 0123456789ab: {AGAIN}"
     )
 
 
@@ -82,7 +82,7 @@ def test_an_altered_byte_is_refused(folder, kind, where):
     data = bytearray(path.read_bytes())
     data[int(where * len(data))] ^= 1
     path.write_bytes(data)
-    assert refusal(folder) == f"{path} is altered, the SHA-256 is not the one written down: build it anew"
+    assert refusal(folder) == f"{path} is altered, the SHA-256 is not the one written down: {AGAIN}"
 
 
 @pytest.mark.parametrize("kind", ["flat"])
@@ -91,9 +91,7 @@ def test_any_altered_byte_of_the_json_is_refused(folder):
     data = path.read_bytes()
     for place in range(0, len(data), 3):
         path.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
-        assert refusal(folder) == (
-            f"the index in {folder} is torn or altered, its JSON has another SHA-256: build it anew"
-        )
+        assert refusal(folder) == (f"the index in {folder} is torn or altered, its JSON has another SHA-256: {AGAIN}")
     for length in range(0, len(data), 7):
         path.write_bytes(data[:length])
         assert "torn or altered" in refusal(folder)
@@ -105,14 +103,14 @@ def test_a_torn_file_is_refused(folder, kind, left):
     path = large_file(folder, kind)
     size = path.stat().st_size
     path.write_bytes(path.read_bytes()[:left])
-    assert refusal(folder) == f"{path} is torn, expected {size} bytes, got {left}: build it anew"
+    assert refusal(folder) == f"{path} is torn, expected {size} bytes, got {left}: {AGAIN}"
 
 
 @pytest.mark.parametrize("kind", ["hnsw"])
 @pytest.mark.parametrize("name", ["vectors", "structure"])
 def test_a_missing_file_is_refused(folder, name):
     next(folder.glob(f"{name}-*")).unlink()
-    assert refusal(folder) == f"the index in {folder} cannot be read: no such file or directory: build it anew"
+    assert refusal(folder) == f"the index in {folder} cannot be read: no such file or directory: {AGAIN}"
 
 
 @pytest.mark.parametrize("kind", ["hnsw"])
@@ -139,9 +137,7 @@ def assert_refused_when(folder, key, value):
     path = folder / "index.json"
     about = json.loads(path.read_bytes())["index"] | {key: value}
     path.write_bytes(files._document(json.dumps(about).encode()))
-    assert (
-        refusal(folder) == f"the index in {folder} cannot be read by the FAISS and numpy that are here: build it anew"
-    )
+    assert refusal(folder) == f"the index in {folder} cannot be read by the FAISS and numpy that are here: {AGAIN}"
 
 
 @pytest.mark.parametrize("kind", ["flat"])

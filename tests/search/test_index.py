@@ -226,7 +226,7 @@ def test_recall_of_the_defaults_among_100_000(kind, centres, spread):
     ("n", "kind"), [(1, "flat"), (50_000, "flat"), (50_001, "hnsw"), (1_000_000, "hnsw"), (1_000_001, "ivfpq")]
 )
 def test_the_kind_goes_by_the_number_of_items(n, kind):
-    assert structures.choose(n) == kind
+    assert structures.choose("auto", n) == kind
 
 
 # Threads and imports

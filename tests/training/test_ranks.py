@@ -334,3 +334,24 @@ def test_launchers_are_told_apart(monkeypatch, variables, expected):
         monkeypatch.setenv(name, value)
     assert ranks.launched() == expected
     assert ranks.is_first() == ((expected[0] if expected else int(variables.get("LOCAL_RANK", 0))) == 0)
+
+
+@pytest.mark.parametrize(
+    ("variables", "accelerators", "expected"),
+    [
+        ({}, 2, "meta"),
+        ({"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1"}, 2, "meta:1"),
+        ({"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "3"}, 2, "meta:1"),
+        ({"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "3"}, 1, "meta:0"),
+        ({"SLURM_PROCID": "5", "SLURM_NTASKS": "8", "SLURM_LOCALID": "2", "SLURM_JOB_NAME": "embed"}, 4, "meta:2"),
+        ({"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1"}, 0, "cpu"),
+    ],
+)
+def test_ranks_of_a_machine_take_its_accelerators_in_turn(monkeypatch, variables, accelerators, expected):
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("meta"))
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: accelerators)
+    assert ranks.device() == torch.device(expected)

@@ -1,5 +1,7 @@
 """A run's folder, and the encoder that it leaves behind."""
 
+import shutil
+
 import numpy as np
 import pytest
 import torch
@@ -11,7 +13,7 @@ from likewise.training import features as module
 from likewise.training import trainer
 from likewise.training.features import channel_statistics, features, frame_features
 from likewise.training.recipe import RecipeError
-from likewise.training.run import RunError
+from likewise.training.run import RunError, save_weights
 from tests.waves import clips, series
 
 ENCODER = "tests.training.plain_encoder:plain"
@@ -55,6 +57,16 @@ def test_the_encoder_has_its_backbones_names_also_inside_something_larger(digits
     other = nn.Sequential(digits.encoder, nn.Linear(32, 10))
     other.load_state_dict({name: torch.zeros_like(value) for name, value in state.items()})
     assert all(not value.any() for value in other.state_dict().values())
+
+
+@pytest.mark.parametrize("name", ["channels", "mean"])
+def test_weights_without_their_preprocessing_are_one_sentence(digits, tmp_path, name):
+    shutil.copytree(digits.folder, tmp_path / "run")
+    encoder = digits.encoder
+    about = {key: value for key, value in encoder.about.items() if key != name}
+    save_weights(tmp_path / "run", {"encoder": encoder.backbone}, about)
+    with pytest.raises(RunError, match=rf"must have their pre-processing with them, got no {name}$"):
+        likewise.load(tmp_path / "run")
 
 
 def test_the_head_goes_where_its_encoder_goes(digits):
