@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from likewise.data.builtin import needed
-from likewise.training.run import RunError
+from likewise.training.run import Run, RunError, check_layer
 
 PORT = 8720  # where none is asked for, and it is free
 
@@ -33,21 +33,25 @@ def explore(
     """
     uvicorn = needed("uvicorn", "explore", "explore")
     needed("starlette", "explore", "explore")
+    from likewise.explorer.columns import Table
     from likewise.explorer.explorer import Explorer
     from likewise.explorer.guard import is_loopback
     from likewise.explorer.scene import Scene
     from likewise.explorer.server import application
 
-    folder, beside = Path(run), None if table is None else Path(table)
+    folder = Path(run)
     if not (folder / "recipe.toml").is_file():
         raise RunError(f"RUN must be a run's folder, with a recipe.toml, got {folder}")
-    if beside is not None and not beside.is_file():
-        raise RunError(f"--table must be a file, got {beside}")
+    if layer is not None:
+        check_layer(layer, Run(folder).recipe)
+    beside = None if table is None else Table.read(Path(table))
     listening = _listening(host, port)
     at = listening.getsockname()[1]
     token = None if is_loopback(host) else secrets.token_urlsafe(24)
     explorer = Explorer(
-        folder, lambda told: Scene.open(folder, source, layer=layer, roles=columns, table=beside, say=told)
+        folder,
+        lambda told: Scene.open(folder, source, layer=layer, roles=columns, table=beside, say=told),
+        warn=lambda words: say(f"no map: {words}"),
     )
     shown = f"[{host}]" if ":" in host else host
     url = f"http://{shown}:{at}/" + (f"?token={token}" if token else "")
@@ -59,7 +63,6 @@ def explore(
         proxy_headers=False,
         ws="none",
         lifespan="off",
-        limit_concurrency=64,
         timeout_graceful_shutdown=1,
     )
     if open_browser:

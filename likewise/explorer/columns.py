@@ -1,5 +1,6 @@
 """What items can be coloured by: label, cluster, group, and any column beside them."""
 
+import contextlib
 import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from likewise.search.exact import Places
 
 FEW = 20  # different whole numbers are names up to here, and beyond a scale
 MOST_CLASSES = 2_000  # different names; with more a column tells no items apart
+LONGEST_NAME = 200  # letters
+MISSING = ("", "nan", "na", "n/a", "null", "none")  # as tables write it
 
 
 @dataclass(frozen=True)
@@ -26,17 +29,87 @@ class Column:
     name: str
     values: NDArray[np.int32] | NDArray[np.float32]  # (n,)
     classes: tuple[str, ...] | None  # None: numbers
+    given: Sequence[Any] | None = None  # the values as they were, which may have more digits
 
-    def told(self, item: int) -> str | float | None:
-        """The value of an item, for people."""
+    def told(self, item: int) -> Any:
+        """The value of an item, for people; None where there is none."""
+        if self.given is not None:
+            return None if _is_missing(self.given[item]) else self.given[item]
         value = self.values[item].item()
         if self.classes is not None:
             return self.classes[value] if value >= 0 else None
-        return None if np.isnan(value) else float(f"{value:.6g}")
+        return round(value, 4)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of a CSV or Parquet file in which a column `id` or `path` names the item."""
+
+    path: Path
+    rows: Sequence[Mapping[str, Any]]
+    key: str
+
+    @classmethod
+    def read(cls, path: Path) -> "Table":
+        """The table of a file, which must have such a column."""
+        readers = {".csv": _read_csv, ".parquet": _read_parquet}
+        if path.suffix.lower() not in readers or not path.is_file():
+            raise DataError(f"--table must be a .csv or .parquet file, got {path}")
+        try:
+            rows = readers[path.suffix.lower()](path)
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise DataError(f"--table must be readable as UTF-8 text, got {path}: {error}") from None
+        names = [str(name) for name in rows[0]] if rows else []
+        key = next((name for name in ("id", "path") if name in names), None)
+        if key is None:
+            raise DataError(
+                f"--table must have a column id or path and a row an item, got {', '.join(names) or 'none'}"
+            )
+        return cls(path, rows, key)
+
+    def of(self, items: Items) -> dict[str, list[Any]]:
+        """Its other columns, with a value for each item, None where no row names it."""
+        if self.key == "path" and items.paths is None:
+            raise DataError(f"--table must have a column id, as the items of {items.name} have no paths")
+        known = items.paths if self.key == "path" else map(str, range(len(items)))
+        places = {name: place for place, name in enumerate(known or ())}
+        names = [name for name in self.rows[0] if name not in ("id", "path")]
+        values: dict[str, list[Any]] = {name: [None] * len(items) for name in names}
+        matched = [(row, places[str(row[self.key])]) for row in self.rows if str(row[self.key]) in places]
+        for row, place in matched:
+            for name in names:
+                values[name][place] = row[name]
+        if not matched:
+            raise DataError(f"--table must name items of {items.name} by {self.key}, got none of them in {self.path}")
+        return values
+
+
+def _read_csv(path: Path) -> list[Mapping[str, Any]]:
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        found = list(csv.DictReader(file))
+    for line, row in enumerate(found, 2):
+        if None in row:
+            raise DataError(f"--table must have {len(row) - 1} cells a row, got more in row {line} of {path}")
+    return list(found)
+
+
+def _read_parquet(path: Path) -> list[Mapping[str, Any]]:
+    arrow, parquet = (needed(name, "Parquet", "parquet") for name in ("pyarrow", "pyarrow.parquet"))
+    try:
+        found = parquet.read_table(path)
+    except arrow.ArrowInvalid as error:
+        raise DataError(f"--table must be a Parquet file, got {path}: {error}") from None
+    kinds = arrow.types
+    plain = [
+        field.name
+        for field in found.schema
+        if not (field.type.num_fields or kinds.is_binary(field.type) or kinds.is_large_binary(field.type))
+    ]  # no vectors, no pictures
+    return found.select(plain).to_pylist()  # type: ignore[no-any-return]
 
 
 def columns(
-    items: Items, clusters: Places, held_out: Places | None, source: Any, table: Path | None
+    items: Items, clusters: Places, held_out: Places | None, source: Any, table: Table | None
 ) -> dict[str, Column]:
     """All there is to colour by, by name; label first, where there is one. `held_out` are ids, where they are known."""
     found = []
@@ -53,29 +126,26 @@ def columns(
         found.append(Column(unit, (items.lengths / (items.rate or 1)).astype(np.float32), None))
     for name, values in beside(items, source).items():
         found += made(name, values)
-    for name, values in (read(table, items) if table is not None else {}).items():
-        found += made(name, values)
-    named: dict[str, Column] = {}
-    for column in found:
-        named.setdefault(column.name, column)
-    return named
+    taken = {column.name for column in found}
+    for name, values in (table.of(items) if table is not None else {}).items():
+        found += made(f"{name} (table)" if name in taken else name, values)
+    return {column.name: column for column in found}
 
 
 def made(name: str, values: Sequence[Any]) -> list[Column]:
     """A column of these, if they tell items apart: of numbers where all are, else of classes."""
-    known = [value for value in values if value not in (None, "")]
-    numbers = [_number(value) for value in known]
-    if known and all(number is not None for number in numbers):
-        different = set(numbers)
-        if len(different) > FEW or not all(float(number or 0).is_integer() for number in different):
-            row = [np.nan if value in (None, "") else _number(value) for value in values]
-            return [Column(name, np.array(row, dtype=np.float32), None)]
-    texts = ["" if value is None else str(value) for value in values]
+    numbers = [np.nan if _is_missing(value) else _number(value) for value in values]
+    if None not in numbers:
+        row = np.array(numbers, dtype=np.float64)
+        different = np.unique(row[~np.isnan(row)])
+        if len(different) > FEW or (different % 1 != 0).any():
+            return [Column(name, row.astype(np.float32), None, values)]
+    texts = ["" if _is_missing(value) else str(value)[:LONGEST_NAME] for value in values]
     classes = sorted({text for text in texts if text}, key=lambda text: (len(text) if text.isdigit() else 0, text))
     if not 1 <= len(classes) <= MOST_CLASSES:
         return []
     places = {text: place for place, text in enumerate(classes)}
-    return [Column(name, np.array([places.get(text, -1) for text in texts], dtype=np.int32), tuple(classes))]
+    return [Column(name, np.array([places.get(text, -1) for text in texts], dtype=np.int32), tuple(classes), values)]
 
 
 def beside(items: Items, source: Any) -> dict[str, list[Any]]:
@@ -83,47 +153,18 @@ def beside(items: Items, source: Any) -> dict[str, list[Any]]:
     if not isinstance(source, str | Path) or Path(source).suffix.lower() != ".npz" or items.skipped:
         return {}
     with np.load(Path(source).expanduser(), allow_pickle=False) as arrays:
-        others = {name: arrays[name] for name in arrays.files if name not in (*ARRAYS, CAPTIONS)}
-    fits = {name: array for name, array in others.items() if array.shape == (len(items),)}
-    return {name: array.tolist() for name, array in fits.items() if array.dtype.kind in "iufbU"}
+        found = {}
+        for name in arrays.files:
+            with contextlib.suppress(ValueError):  # an array of objects would have to be unpickled
+                if name not in (*ARRAYS, CAPTIONS) and arrays[name].shape == (len(items),):
+                    found[name] = arrays[name]
+    return {name: array.tolist() for name, array in found.items() if array.dtype.kind in "iufbU"}
 
 
-def read(table: Path, items: Items) -> dict[str, list[Any]]:
-    """The columns of a CSV or Parquet file in which a column `id` or `path` names the item."""
-    rows = _rows(table)
-    names = list(rows[0]) if rows else []
-    key = next((name for name in ("id", "path") if name in names), None)
-    if key is None:
-        raise DataError(f"--table must have a column id or path and a row an item, got {', '.join(names) or 'nothing'}")
-    if key == "path" and items.paths is None:
-        raise DataError(f"--table must have a column id, as the items of {items.name} have no paths")
-    ids = {str(item): item for item in range(len(items))}
-    if key == "path":
-        ids = {path: item for item, path in enumerate(items.paths or ())}
-    values: dict[str, list[Any]] = {name: [None] * len(items) for name in names if name not in ("id", "path")}
-    matched = 0
-    for row in rows:
-        item = ids.get(str(row[key]))
-        if item is None:
-            continue
-        matched += 1
-        for name in values:
-            values[name][item] = row[name]
-    if not matched:
-        raise DataError(f"--table must name items of {items.name} by {key}, got none of them in {table}")
-    return values
-
-
-def _rows(table: Path) -> list[Mapping[str, Any]]:
-    kind = table.suffix.lower()
-    if kind == ".parquet":
-        found = needed("pyarrow.parquet", "Parquet", "parquet").read_table(table)
-        flat = [field.name for field in found.schema if not field.type.num_fields]  # no lists, such as vectors
-        return found.select(flat).to_pylist()  # type: ignore[no-any-return]
-    if kind != ".csv":
-        raise DataError(f"--table must be a .csv or .parquet file, got {table}")
-    with table.open(newline="", encoding="utf-8-sig") as file:
-        return list(csv.DictReader(file))
+def _is_missing(value: Any) -> bool:
+    if isinstance(value, str):
+        return value.strip().casefold() in MISSING
+    return value is None or (isinstance(value, float) and np.isnan(value))
 
 
 def _number(value: Any) -> float | None:

@@ -19,8 +19,9 @@ async function ask(path, options) {
     throw new Error("The server does not answer: is likewise explore still running?");
   }
   if (!response.ok) {
-    const said = await response.json().catch(() => null);
-    throw new Error(said?.error ?? `The server answered ${response.status}.`);
+    const text = await response.text();
+    const said = text.startsWith("{") ? JSON.parse(text).error : text;
+    throw new Error(said || `The server answered ${response.status}.`);
   }
   const kind = response.headers.get("content-type") ?? "";
   if (kind.startsWith("application/json")) return response.json();
@@ -39,8 +40,21 @@ async function tried(action) {
   try {
     await action();
   } catch (error) {
-    say(error.message, "bad");
+    if (error !== OVERTAKEN) say(error.message, "bad");
   }
+}
+
+// Of several actions of a kind the last one counts: what an earlier one still waits for is dropped.
+const OVERTAKEN = new Error("something else was asked for meanwhile");
+const tickets = {};
+function latest(kind) {
+  const mine = (tickets[kind] ?? 0) + 1;
+  tickets[kind] = mine;
+  return async (answer) => {
+    const found = await answer;
+    if (tickets[kind] !== mine) throw OVERTAKEN;
+    return found;
+  };
 }
 
 const wait = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
@@ -49,24 +63,21 @@ const nameOf = ({ id, path, caption }) => caption ?? path ?? `item ${number(id)}
 
 // ---- the map, and what is chosen on it
 
-const scene = { about: null, ids: null, placeOf: new Map(), columns: new Map(), column: null, selection: [] };
+const scene = { about: null, ids: null, placeOf: new Map(), columns: new Map(), column: null, lit: null, selection: [] };
 const tip = element("div", { class: "tip", role: "status", hidden: "" });
 const map = pointMap(byId("stage"), {
   hovered: (i) => tried(() => name(i)),
-  chosen: (i) => { location.hash = `#${scene.ids[i]}`; },
+  chosen: (i) => goTo(scene.ids[i]),
   selected: (places) => tried(() => choose(places)),
 });
 byId("stage").append(tip);
 
-let naming = 0;
 async function name(i) {
-  const mine = ++naming;
+  const still = latest("name");
   tip.hidden = true;
   if (i == null) return;
-  await wait(HOVER);
-  if (mine !== naming) return;
-  const told = await ask(`/item/${scene.ids[i]}`);
-  if (mine !== naming) return;
+  await still(wait(HOVER));
+  const told = await still(ask(`/item/${scene.ids[i]}`));
   const value = scene.column ? told.columns[scene.column.name] : null;
   const words = element("span", {}, element("span", { dir: "auto" }, told.name));
   if (scene.column) words.append(element("span", { class: "class" }, `${scene.column.name} ${value ?? "–"}`));
@@ -89,25 +100,30 @@ async function begin() {
   byId("words").placeholder = about.words ? "Words, or an id" : "An id, or part of a name";
   byId("file-label").hidden = !about.takes;
   byId("file").accept = about.takes ? `${about.takes}/*` : "";
-  const choices = about.columns.map((column) => element("option", { value: column.name }, column.name));
+  const choices = about.columns.map((column, place) => element("option", { value: place }, column.name));
   byId("column").replaceChildren(...choices);
-  say("");
-  await colourBy(about.columns[0].name);
+  await colourBy(0);
   await follow();
 }
 
 // ---- colours
 
-async function colourBy(wanted) {
-  const column = scene.about.columns.find((one) => one.name === wanted);
-  if (!scene.columns.has(wanted)) {
-    const bytes = await ask(`/column/${encodeURIComponent(wanted)}`);
-    scene.columns.set(wanted, column.classes ? new Int32Array(bytes) : new Float32Array(bytes));
+async function colourBy(place) {
+  const column = scene.about.columns[place], still = latest("colour");
+  if (!scene.columns.has(place)) {
+    const bytes = await still(ask(`/column/${place}`));
+    scene.columns.set(place, column.classes ? new Int32Array(bytes) : new Float32Array(bytes));
   }
-  scene.column = { ...column, values: scene.columns.get(wanted) };
-  byId("column").value = wanted;
-  map.light(null);
+  scene.column = { ...column, values: scene.columns.get(place) };
+  byId("column").value = place;
+  say("");
+  light(null);
   paint();
+}
+
+function light(c) {
+  scene.lit = c;
+  map.light(c == null ? null : Uint8Array.from(scene.column.values, (value) => value === c));
 }
 
 function paint() {
@@ -132,10 +148,10 @@ function namesLegend(called, classes, values, style) {
   for (const c of values) if (c >= 0) counts[c] += 1;
   const nodes = classes.slice(0, NAMED).map((text, c) => {
     const node = toggle("", `Show ${called} ${text} only`, () => {
-      const on = node.getAttribute("aria-pressed") !== "true";
-      nodes.forEach((other) => other.setAttribute("aria-pressed", on && other === node));
-      map.light(on ? Uint8Array.from(values, (value) => value === c) : null);
+      light(scene.lit === c ? null : c);
+      nodes.forEach((other, i) => other.setAttribute("aria-pressed", i === scene.lit));
     });
+    node.setAttribute("aria-pressed", c === scene.lit);
     const mark = element("i", { class: style.square(c) ? "square" : "round", style: `background: ${style.paint(c)}` });
     node.append(mark, element("span", { dir: "auto" }, text), element("small", {}, number(counts[c])));
     return node;
@@ -173,29 +189,37 @@ const tileOf = (item) => {
   const alike = item.similarity == null ? "" : item.similarity.toFixed(3);
   const link = element("a", { href: `#${item.id}`, title: label }, pictureOf(item.id, label),
     element("span", { class: "cut", dir: "auto" }, item.label ?? nameOf(item)), element("small", {}, alike));
+  link.addEventListener("click", (event) => { event.preventDefault(); goTo(item.id); });
   return element("li", {}, link);
 };
 
 function show(query, title, items) {
+  const hadFocus = byId("found").contains(document.activeElement);
   byId("found").hidden = false;
   byId("query").replaceChildren(...query);
   byId("found-title").textContent = items.length ? title : "Nothing found";
   byId("neighbours").replaceChildren(...items.map(tileOf));
+  if (hadFocus) byId("found-title").focus(); // not back to the top of the page
   map.look(null);
   map.mark(items.map(({ id }) => scene.placeOf.get(id)).filter((i) => i != null));
 }
 
 // The address says which item is looked at, so that Back goes to the one before.
+function goTo(id) {
+  if (location.hash === `#${id}`) tried(follow);
+  else location.hash = `#${id}`;
+}
+
 async function follow() {
   const id = /^#(\d+)$/.exec(location.hash)?.[1];
   if (id == null || !scene.about) return;
-  const [told, items] = await Promise.all([ask(`/item/${id}`), ask(`/like/${id}?k=${FOUND}`)]);
+  const still = latest("found");
+  const [told, items] = await still(Promise.all([ask(`/item/${id}`), ask(`/like/${id}?k=${FOUND}`)]));
   const values = Object.entries(told.columns).filter(([, value]) => value != null)
     .flatMap(([key, value]) => [element("dt", {}, key), element("dd", { dir: "auto" }, String(value))]);
   const large = pictureOf(id, `Picture of ${told.name}`);
-  const picture = told.file == null ? large
-    : element("a", { href: `/file/${told.file.split("/").map(encodeURIComponent).join("/")}`, target: "_blank",
-      rel: "noreferrer", title: "Open the file" }, large);
+  const picture = told.file
+    ? element("a", { href: `/file/${id}`, target: "_blank", rel: "noreferrer", title: "Open the file" }, large) : large;
   const captions = told.captions.filter((text) => text !== told.name).slice(0, 5).map((text) => element("p", { class: "caption", dir: "auto" }, text));
   const sound = scene.about.heard ? [element("audio", { controls: "", preload: "none", src: `/sound/${id}` })] : [];
   say("");
@@ -209,12 +233,11 @@ async function search(words) {
   const text = words.trim();
   if (!text) return;
   if (/^\d+$/.test(text)) {
-    if (location.hash === `#${text}`) await follow();
-    else location.hash = `#${text}`;
+    goTo(text);
     return;
   }
   say("Searching …");
-  const { by, found } = await ask(`/find?k=${FOUND}&words=${encodeURIComponent(text)}`);
+  const { by, found } = await latest("found")(ask(`/find?k=${FOUND}&words=${encodeURIComponent(text)}`));
   say("");
   const title = by === "words" ? "Most like these words" : `Called so, ${number(found.length)} items`;
   show([element("h2", { dir: "auto" }, `“${text}”`)], title, found);
@@ -227,7 +250,7 @@ async function upload(file) {
   }
   say(`Searching for what is like ${file.name} …`);
   const options = { method: "POST", body: file, headers: { "X-Name": encodeURIComponent(file.name) } };
-  const items = await ask(`/upload?k=${FOUND}`, options);
+  const items = await latest("found")(ask(`/upload?k=${FOUND}`, options));
   say("");
   const preview = scene.about.takes === "image"
     ? [element("img", { class: "preview", src: URL.createObjectURL(file), alt: `Picture of ${file.name}` })] : [];
@@ -257,9 +280,11 @@ async function exported() {
 
 // ---- training: curves, and the dictionary's meters
 
-let rows = -1;
+let rows = -1, server = null;
 async function train() {
   const run = await ask("/curves");
+  if (server != null && server !== run.id) location.reload(); // another explorer answers here by now
+  server = run.id;
   document.title = byId("title").textContent = run.title;
   byId("step").textContent = run.finished ? `Finished after ${number(run.step)} steps.`
     : run.rows ? `Step ${number(run.step)}, still going or stopped: the curves follow it.` : "No step was logged yet.";
@@ -280,16 +305,23 @@ function meter({ name: called, value, most }) {
 }
 
 async function watch() {
-  for (;;) {
+  for (let lost = false; ; ) {
     let again = AGAIN.going;
-    await tried(async () => { if (!document.hidden) again = await train(); });
+    try {
+      if (!document.hidden) again = await train();
+      if (lost) say("");
+      lost = false;
+    } catch (error) {
+      lost = true;
+      say(error.message, "bad");
+    }
     await wait(again);
   }
 }
 
 async function arrive() {
   for (;;) {
-    const { ready, failed, said } = await ask("/status");
+    const { ready, failed, said } = await ask("/status").catch(() => ({ said: "Waiting for the server …" }));
     if (ready) return begin();
     if (failed) throw new Error(said);
     say(said);
@@ -327,7 +359,7 @@ byId("file").addEventListener("change", ({ target }) => {
   if (target.files.length) tried(() => upload(target.files[0]));
   setTimeout(() => { target.value = ""; }); // the same file may be chosen again
 });
-byId("column").addEventListener("change", ({ target }) => tried(() => colourBy(target.value)));
+byId("column").addEventListener("change", ({ target }) => tried(() => colourBy(Number(target.value))));
 byId("export").addEventListener("click", () => tried(exported));
 byId("clear").addEventListener("click", () => { map.choose([]); choose([]); });
 addEventListener("hashchange", () => tried(follow));

@@ -1,31 +1,43 @@
 """A run while it is looked at: its curves from the first step on, its scene once it has an encoder."""
 
+import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from likewise.explorer.files import MOST_BYTES, original
 from likewise.explorer.scene import Scene
 from likewise.report.contents import charts, name_of
+from likewise.training.plan import spread
 from likewise.training.run import Run
 
 WATCHED = 0.5  # seconds between looks at a run that goes on
 MOST_FOUND = 100
+MOST_POINTS = 1_000  # of a curve: more than there are pixels for
 
 
 class Explorer:
     """A run, and the scene that is made of it once it has an encoder."""
 
-    def __init__(self, run: Path, make_scene: Callable[[Callable[[str], None]], Scene]) -> None:
+    def __init__(
+        self,
+        run: Path,
+        make_scene: Callable[[Callable[[str], None]], Scene],
+        warn: Callable[[str], None] = lambda words: None,
+    ) -> None:
         self.run = Run(run)
+        self.warn = warn
         self.make_scene = make_scene
         self.scene: Scene | None = None
         self.failed = False
         self.said = "The run is not finished: its map comes when it is."
-        self.names: frozenset[str] = frozenset()  # of the files that may be shown
+        self.id = secrets.token_hex(8)  # a page that was opened before this one began asks for another
         self.one_at_a_time = threading.Lock()  # decoding and encoding: what memory they take is bounded
+        self._curves: tuple[Any, dict[str, Any]] = (None, {})  # what was told last, and of which file
         threading.Thread(target=self._watch, daemon=True).start()
 
     def _watch(self) -> None:
@@ -33,19 +45,18 @@ class Explorer:
             time.sleep(WATCHED)
         try:
             scene = self.make_scene(self._say)
-            self.names = frozenset(scene.searcher.items.paths or ())
             self.scene = scene
-        except (ValueError, OSError) as error:
-            self.failed, self.said = True, " ".join(str(error).split())
-        except Exception as error:  # said on the page; a thread that dies says it to nobody
-            self.failed, self.said = True, f"{type(error).__name__}: {error}"
+        except Exception as error:  # said on the page too; a thread that dies says it to nobody
+            kind = "" if isinstance(error, ValueError | OSError) else f"{type(error).__name__}: "
+            self.failed, self.said = True, kind + " ".join(str(error).split())
+            self.warn(self.said)
 
     def _say(self, words: str) -> None:
         self.said = words
 
     def status(self) -> dict[str, Any]:
         """Whether there is a map, and if not, why."""
-        return {"ready": self.scene is not None, "failed": self.failed, "said": self.said}
+        return {"id": self.id, "ready": self.scene is not None, "failed": self.failed, "said": self.said}
 
     def about(self, scene: Scene) -> dict[str, Any]:
         """What the page has to know before it draws."""
@@ -63,16 +74,29 @@ class Explorer:
         }
 
     def curves(self) -> dict[str, Any]:
-        """The run so far: its charts, and the last reading of every meter."""
+        """The run so far: its charts, and the last reading of every meter. A file that stayed the same is read once."""
+        path = self.run.folder / "metrics.jsonl"
+        finished = (self.run.folder / "encoder.safetensors").exists()
+        status = path.stat() if path.exists() else None
+        seen = finished, status and (status.st_mtime_ns, status.st_size)
+        if self._curves[0] != seen:
+            self._curves = seen, self._read_curves(finished)
+        return self._curves[1]
+
+    def _read_curves(self, finished: bool) -> dict[str, Any]:
         rows, recipe = self.run.metrics, self.run.recipe
         last: Mapping[str, Any] = rows[-1] if rows else {}
-        finished = (self.run.folder / "encoder.safetensors").exists()
+        drawn = charts(rows, recipe)
+        for series in (series for chart in drawn for series in chart["series"]):
+            points = series["points"]
+            series["points"] = [points[i] for i in spread(np.arange(len(points)), MOST_POINTS)]
         return {
+            "id": self.id,
             "title": f"{recipe.method} on {recipe.data.source or 'arrays'}",
             "rows": len(rows),
             "finished": finished,
             "step": last.get("step", 0),
-            "charts": charts(rows, recipe),
+            "charts": drawn,
             "meters": meters(last) if recipe.dictionary.kind != "batch" else [],
             "dictionary": f"a {recipe.dictionary.kind}" if recipe.dictionary.kind != "batch" else "the batch itself",
             "warnings": [f"step {row['step']:,}: {text}" for row in rows for text in row.get("health", [])][-20:],
@@ -83,11 +107,10 @@ class Explorer:
         items = scene.searcher.items
         values = {name: column.told(item) for name, column in scene.columns.items()}
         path = items.paths[item] if items.paths is not None else None
-        has_file = path is not None and original(scene.root, self.names, path) is not None
         return {
             "id": item,
             "name": name_of(items, item),
-            "file": path if has_file else None,
+            "file": original(scene.root, path) is not None,
             "captions": items.captions[item] if items.captions is not None else [],
             "columns": values,
         }

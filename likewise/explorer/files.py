@@ -1,7 +1,7 @@
 """Files that come and go: originals of items, nothing else; uploads, bounded before they are decoded."""
 
 import tempfile
-from collections.abc import AsyncIterator, Collection, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,7 +13,9 @@ from likewise.search.searcher import Searcher, reason
 
 MOST_BYTES = 32 << 20  # of an upload
 MOST_PIXELS = 50_000_000  # of an uploaded image, once decoded
-MOST_SAMPLES = 120_000_000  # of an uploaded recording, over all channels
+LONGEST = 120  # seconds of an uploaded recording
+RATES = (1_000, 400_000)  # samples a second: others cost much to bring to one rate, and are no recordings
+MOST_SAMPLES = 60_000_000  # over all channels
 KINDS = {
     **{ending: f"image/{ending}" for ending in ("png", "webp", "bmp", "gif")},
     **dict.fromkeys(("jpg", "jpeg"), "image/jpeg"),
@@ -26,29 +28,29 @@ class TooLarge(ValueError):  # noqa: N818 - said to people
     """More than this server takes, in one sentence."""
 
 
-def original(root: Path | None, known: Collection[str], name: str) -> tuple[Path, str] | None:
-    """The file of an item and its kind, if this is an item's path, and leads nowhere else."""
-    kind = KINDS.get(images.extension(name))
-    if root is None or kind is None or name not in known:
+def original(root: Path | None, name: str | None) -> tuple[Path, str] | None:
+    """The file of an item and its kind, if its path leads nowhere out of the folder."""
+    kind = KINDS.get(images.extension(name or ""))
+    if root is None or name is None or kind is None:
         return None
     path, folder = (root / name).resolve(), root.resolve()
     return (path, kind) if path.is_relative_to(folder) and path.is_file() else None
 
 
-async def received(stream: AsyncIterator[bytes], announced: str | None, most: int = MOST_BYTES) -> bytes:
+async def received(stream: AsyncIterator[bytes], announced: str | None, most: int = MOST_BYTES) -> bytearray:
     """A body, read no further than it may be long."""
     if announced is not None and announced.isdigit() and int(announced) > most:
-        raise TooLarge(f"at most {most >> 20} MiB are taken, got {int(announced) / 2**20:,.1f} MiB")
+        raise TooLarge(f"at most {most / 2**20:,.3g} MiB are taken, got {int(announced) / 2**20:,.3g} MiB")
     body = bytearray()
     async for part in stream:
         body += part
         if len(body) > most:
-            raise TooLarge(f"at most {most >> 20} MiB are taken, got more")
-    return bytes(body)
+            raise TooLarge(f"at most {most / 2**20:,.3g} MiB are taken, got more")
+    return body
 
 
 @contextmanager
-def uploaded(content: bytes, searcher: Searcher, name: str) -> Iterator[Path]:
+def uploaded(content: bytearray, searcher: Searcher, name: str) -> Iterator[Path]:
     """A body as a file whose header has been seen to promise no more than is taken."""
     with tempfile.TemporaryDirectory(prefix="likewise-") as folder:
         path = Path(folder) / "upload"
@@ -68,11 +70,18 @@ def _check(path: Path, searcher: Searcher, name: str) -> None:
     if searcher.takes == "image":
         # What the bytes are decides, not the name: only these kinds are ever decoded.
         with images.quiet(), Image.open(path, formats=images.FORMATS) as image:
-            pixels, most, what = image.width * image.height, MOST_PIXELS, "pixels"
+            _bound(image.width * image.height, MOST_PIXELS, "pixels", name)
     elif searcher.takes == "audio":
         header = needed("soundfile", "audio", "audio").info(str(path))
-        pixels, most, what = header.frames * header.channels, MOST_SAMPLES, "samples"
+        if not RATES[0] <= header.samplerate <= RATES[1]:
+            got = f"{header.samplerate:,} in {name}"
+            raise DataError(f"a recording must have {RATES[0]:,} to {RATES[1]:,} samples a second, got {got}")
+        _bound(header.frames * header.channels, MOST_SAMPLES, "samples", name)
+        _bound(header.frames // header.samplerate, LONGEST, "seconds", name)
     else:
         raise DataError(f"{searcher.items.kind}s are asked for by id, got the file {name}")
-    if pixels > most:
-        raise TooLarge(f"at most {most:,} {what} are taken, got {pixels:,} in {name}")
+
+
+def _bound(got: int, most: int, what: str, name: str) -> None:
+    if got > most:
+        raise TooLarge(f"at most {most:,} {what} are taken, got {got:,} in {name}")

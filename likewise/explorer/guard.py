@@ -3,10 +3,10 @@
 import ipaddress
 import secrets
 import socket
-from http.cookies import CookieError, SimpleCookie
 from urllib.parse import parse_qs, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import cookie_parser
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -58,14 +58,15 @@ class Guard:
             got = headers.get("host", "none")[:100]
             return PlainTextResponse(f"Host must be a name of this server, got {got}", 403)
         origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc != headers["host"]:
+        if origin is not None and origin not in (f"http://{headers['host']}", f"https://{headers['host']}"):
             return PlainTextResponse(f"only its own page may ask this server, got the origin {origin[:100]}", 403)
         if self.token is None or self.knows(headers):
             return None
         given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
         if scope["path"] == "/" and self.is_token(given):
             response = RedirectResponse("/", 303)  # so that the token does not stay in the address
-            response.set_cookie(self.cookie, self.token, httponly=True, samesite="strict")
+            # Not strict: a link in a chat or mail leads here from another site. What changes anything asks for Origin.
+            response.set_cookie(self.cookie, self.token, httponly=True, samesite="lax")
             return response
         return PlainTextResponse("a token is needed: open the address that likewise explore has printed", 401)
 
@@ -87,12 +88,9 @@ class Guard:
 
     def knows(self, headers: Headers) -> bool:
         """Whether the token came with the request, as a cookie or for programs as a bearer's."""
-        try:
-            kept = SimpleCookie(headers.get("cookie", "")).get(self.cookie)
-        except CookieError:
-            kept = None
+        kept = cookie_parser(headers.get("cookie", "")).get(self.cookie, "")
         scheme, _, bearer = headers.get("authorization", "").partition(" ")
-        return (kept is not None and self.is_token(kept.value)) or (scheme == "Bearer" and self.is_token(bearer))
+        return self.is_token(kept) or (scheme == "Bearer" and self.is_token(bearer))
 
     def is_token(self, given: str) -> bool:
         return self.token is not None and secrets.compare_digest(given.encode(), self.token.encode())

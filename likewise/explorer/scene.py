@@ -1,6 +1,8 @@
 """What there is to look at: items on a map, what they are coloured by, and the searcher that is asked."""
 
+import contextlib
 import hashlib
+import os
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from likewise.data import Items
-from likewise.explorer.columns import Column, columns
+from likewise.explorer.columns import Column, Table, columns
 from likewise.explorer.layout import clusters, laid_out
 from likewise.search.exact import Places
 from likewise.search.searcher import Searcher
@@ -39,7 +41,7 @@ class Scene:
         *,
         layer: str | None = None,
         roles: Mapping[str, str] | None = None,
-        table: Path | None = None,
+        table: Table | None = None,
         say: Callable[[str], None] = lambda words: None,
     ) -> "Scene":
         """The scene of a run's encoder on a source, by default the run's own. What takes long is kept in the run."""
@@ -94,8 +96,9 @@ def _kept(path: Path, drawn: int, items: int) -> tuple[str, NDArray[np.float32],
 
 
 def _keep(path: Path, how: str, points: NDArray[np.float32], grouped: Places) -> None:
-    path.parent.mkdir(exist_ok=True)
-    temporary = path.with_suffix(".tmp")
-    with temporary.open("wb") as file:
-        np.savez(file, how=np.array(how), points=points, clusters=grouped)
-    temporary.replace(path)
+    temporary = path.with_suffix(f".{os.getpid()}.tmp")
+    with contextlib.suppress(OSError):  # where nothing can be written it is made anew each time
+        path.parent.mkdir(exist_ok=True)
+        with temporary.open("wb") as file:
+            np.savez(file, how=np.array(how), points=points, clusters=grouped)
+        temporary.replace(path)

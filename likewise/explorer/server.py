@@ -1,6 +1,7 @@
 """The page's server: answers about one run, by ids of its items; Starlette underneath."""
 
 import asyncio
+import contextlib
 import csv
 import io
 import json
@@ -12,9 +13,10 @@ from wave import open as open_wave
 import numpy as np
 from PIL import Image
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
 from likewise.data.sequences import SIXTEEN_BITS, Sequences
@@ -63,7 +65,7 @@ def application(explorer: Explorer, host: str, port: int, token: str | None) -> 
 
     def wanted(request: Request) -> int:
         text = request.query_params.get("k", "12")
-        if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= MOST_FOUND):
+        if not (text.isascii() and text.isdigit() and len(text) <= 3 and 1 <= int(text) <= MOST_FOUND):
             raise Refusal(400, f"k must be a whole number of 1 to {MOST_FOUND}, got {text[:20]}")
         return int(text)
 
@@ -94,9 +96,10 @@ def application(explorer: Explorer, host: str, port: int, token: str | None) -> 
 
     def column(request: Request) -> Response:
         """(m,) of a column: int32 classes, or float32."""
-        found = scene().columns.get(request.path_params["name"])
-        if found is None:
-            raise Refusal(404, "there is no such column")
+        place: int = request.path_params["place"]
+        if place >= len(scene().columns):
+            raise Refusal(404, f"a column must be below {len(scene().columns)}, got {place}")
+        found = list(scene().columns.values())[place]
         kind = "<f4" if found.classes is None else "<i4"
         return Response(found.values[scene().drawn].astype(kind).tobytes(), media_type=BYTES)
 
@@ -125,50 +128,49 @@ def application(explorer: Explorer, host: str, port: int, token: str | None) -> 
         return Response(file.getvalue(), media_type="audio/wav")
 
     def file(request: Request) -> Response:
-        found = original(scene().root, explorer.names, request.path_params["name"])
+        """The original of an item, which is asked for by its id: no path comes from outside."""
+        items, chosen = scene().searcher.items, item(request)
+        found = original(scene().root, items.paths[chosen] if items.paths is not None else None)
         if found is None:
-            raise Refusal(404, "there is no such file among the items")
+            raise Refusal(404, f"item {chosen} has no file in the data")
         return FileResponse(found[0], media_type=found[1])
 
     def like(request: Request) -> Response:
-        with explorer.one_at_a_time:
-            return answer(scene().searcher.like(item(request), wanted(request)))
+        return answer(scene().searcher.like(item(request), wanted(request)))
 
     def find(request: Request) -> Response:
         """By an id, by words where the encoder knows them, else by name."""
         words, searcher = request.query_params.get("words", "").strip(), scene().searcher
         if not words or len(words) > LONGEST_WORDS:
             raise Refusal(400, f"words must be 1 to {LONGEST_WORDS:,} letters, got {len(words):,}")
-        with explorer.one_at_a_time:
-            if searcher.knows_words:
-                return answer({"by": "words", "found": searcher.like_words(words, wanted(request))})
+        if not searcher.knows_words:
             return answer({"by": "name", "found": explorer.called(scene(), words)})
+        with explorer.one_at_a_time:
+            return answer({"by": "words", "found": searcher.like_words(words, wanted(request))})
 
     async def upload(request: Request) -> Response:
         searcher, k = scene().searcher, wanted(request)
         name = unquote(request.headers.get("x-name", "the file"))[:200]
-        content = await received(request.stream(), request.headers.get("content-length"))
 
-        def found() -> list[dict[str, Any]]:
+        def found(content: bytearray) -> list[dict[str, Any]]:
             with explorer.one_at_a_time, uploaded(content, searcher, name) as path:
                 return searcher.like_file(path, k, name=name)
 
-        return answer(await asyncio.to_thread(found))
+        async with uploads:
+            content = await received(request.stream(), request.headers.get("content-length"))
+            return answer(await asyncio.to_thread(found, content))
 
     async def export(request: Request) -> Response:
         """The chosen items with all that is known of them, as CSV."""
-        try:
-            chosen = json.loads(await received(request.stream(), request.headers.get("content-length")))
-        except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
-            chosen = None
-        items = scene().searcher.items
-        if not isinstance(chosen, list) or not all(type(i) is int and 0 <= i < len(items) for i in chosen):
-            raise Refusal(400, f"a list of ids below {len(items):,} is expected")
-        text = await asyncio.to_thread(as_csv, scene(), chosen)
+        most = 12 * len(scene().searcher.items) + 1000  # bytes: every id once, with a comma and a space
+        async with uploads:
+            content = await received(request.stream(), request.headers.get("content-length"), most)
+            text = await asyncio.to_thread(as_csv, scene(), content)
         return Response(
             text, media_type="text/csv", headers={"Content-Disposition": 'attachment; filename="items.csv"'}
         )
 
+    uploads = asyncio.Semaphore(2)  # bodies in memory at once
     routes = [
         Route("/", page),
         Route("/page/{name}", part),
@@ -177,11 +179,11 @@ def application(explorer: Explorer, host: str, port: int, token: str | None) -> 
         Route("/about", about),
         Route("/points", points),
         Route("/ids", ids),
-        Route("/column/{name:path}", column),
+        Route("/column/{place:int}", column),
         Route("/item/{item:int}", told),
         Route("/picture/{item:int}", picture),
         Route("/sound/{item:int}", heard),
-        Route("/file/{name:path}", file),
+        Route("/file/{item:int}", file),
         Route("/like/{item:int}", like),
         Route("/find", find),
         Route("/upload", upload, methods=["POST"]),
@@ -190,7 +192,7 @@ def application(explorer: Explorer, host: str, port: int, token: str | None) -> 
     return Starlette(
         routes=routes,
         middleware=[Middleware(Guard, host=host, port=port, token=token)],
-        exception_handlers={Refusal: refused, TooLarge: refused, ValueError: refused},
+        exception_handlers=dict.fromkeys((Refusal, ValueError, OSError, HTTPException, ClientDisconnect), refused),
     )
 
 
@@ -198,13 +200,20 @@ BYTES = "application/octet-stream"
 
 
 def answer(found: Any) -> Response:
-    return JSONResponse(plain(found), headers={"Cache-Control": "no-store"})
+    """JSON in ASCII: names of files need not be text."""
+    content = json.dumps(plain(found), allow_nan=False)
+    return Response(content, media_type="application/json", headers={"Cache-Control": "no-store"})
 
 
 def refused(request: Request, error: Exception) -> Response:
-    """A mistake of whoever asked, in one sentence."""
-    status = error.status if isinstance(error, Refusal) else 413 if isinstance(error, TooLarge) else 400
-    return JSONResponse({"error": " ".join(str(error).split())}, status)
+    """What went wrong, in one sentence."""
+    if isinstance(error, Refusal):
+        status, words = error.status, str(error)
+    elif isinstance(error, HTTPException):
+        status, words = error.status_code, error.detail
+    else:
+        status, words = 413 if isinstance(error, TooLarge) else 500 if isinstance(error, OSError) else 400, str(error)
+    return Response(json.dumps({"error": " ".join(words.split())}), status, media_type="application/json")
 
 
 def part_of_page(name: str) -> Response:
@@ -213,17 +222,31 @@ def part_of_page(name: str) -> Response:
     return Response(content, media_type=kind, headers={"Cache-Control": "no-cache"})
 
 
-def as_csv(scene: Scene, chosen: list[int]) -> str:
-    """Ids, paths and columns of items. A cell that a spreadsheet would take for a formula is kept from that."""
+def as_csv(scene: Scene, content: bytearray) -> bytes:
+    """Ids, paths and columns of the items in a JSON list of ids."""
     items, file = scene.searcher.items, io.StringIO()
+    try:
+        chosen = json.loads(content)
+    except (ValueError, RecursionError):
+        chosen = None
+    if not isinstance(chosen, list) or not all(type(i) is int and 0 <= i < len(items) for i in chosen):
+        raise Refusal(400, f"a list of ids below {len(items):,} is expected")
+    if len(set(chosen)) < len(chosen):
+        raise Refusal(400, "each id is expected once")
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(["id", *(["path"] if items.paths is not None else []), *scene.columns])
+    writer.writerow(["id", *(["path"] if items.paths is not None else []), *map(_harmless, scene.columns)])
     for item in chosen:
         path = [items.paths[item]] if items.paths is not None else []
         values = [column.told(item) for column in scene.columns.values()]
         writer.writerow([item, *(_harmless(cell) for cell in (*path, *values))])
-    return file.getvalue()
+    return file.getvalue().encode(errors="backslashreplace")
 
 
-def _harmless(cell: str | float | None) -> str | float | None:
-    return f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell
+def _harmless(cell: Any) -> Any:
+    """The same, but for what a spreadsheet would take for a formula."""
+    if not isinstance(cell, str) or not cell.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return cell
+    with contextlib.suppress(ValueError):
+        float(cell)
+        return cell
+    return f"'{cell}"

@@ -15,10 +15,11 @@ from likewise.data import Items
 from likewise.data.sequences import Sequences
 from likewise.data.spectra import log_mel
 from likewise.pairs.augment import Augmentation, PlainViews
-from likewise.training.plan import is_audio
+from likewise.training.plan import is_audio, spread
 
 SIDE = 48  # pixels of a tile, at most
 COLUMNS = 32
+SCALED = 1000  # vectors that say what is little and what is much
 LONGEST_DRAWN = 2**18  # samples of a sequence that its picture shows
 POINTS = 8 * SIDE  # of a line, at least
 LOUDNESS_SHOWN = 9.0  # from silence to the loudest, in nats of energy
@@ -36,7 +37,7 @@ def of_items(items: Items, ids: NDArray[np.int64]) -> Tiles:
         beginning = np.zeros(1, dtype=np.int64)
         return of_sequences((items.windows(ids[i : i + 1], beginning, t)[0] for i, t in enumerate(lengths)), items)
     if items.kind == "vector":
-        return _squares(items[ids])
+        return _squares(items[ids], items[spread(np.arange(len(items)), SCALED)])
     return _shrunk(items[ids])
 
 
@@ -57,7 +58,7 @@ def of_views(views: Tensor, augmentation: Augmentation, items: Items) -> Tiles:
         mean, std = (np.array(x, dtype=np.float32) for x in (augmentation.mean, augmentation.std))
         return of_sequences(views.cpu().numpy().astype(np.float32) * std + mean, items)
     if not isinstance(augmentation, PlainViews):
-        return _squares(views.cpu().numpy())
+        return _squares(views.cpu().numpy(), views.cpu().numpy())
     return _shrunk((augmentation.restored(views) * 255).round().clamp(0, 255).to(torch.uint8).cpu().numpy())
 
 
@@ -119,11 +120,11 @@ def _traces(sequence: NDArray[Any]) -> Tiles:
     return np.asarray(image.resize((SIDE, SIDE), Image.Resampling.BOX))
 
 
-def _squares(vectors: NDArray[Any]) -> Tiles:
-    """(n, f) to tiles: features row by row, black the least of each and white the most."""
+def _squares(vectors: NDArray[Any], among: NDArray[Any]) -> Tiles:
+    """(n, f) to tiles: features row by row, black the least of each among some (m, f) and white the most."""
     n, f = vectors.shape
     side = max(2, int(np.ceil(np.sqrt(f))))
-    low, high = np.quantile(vectors, 0.01, axis=0), np.quantile(vectors, 0.99, axis=0)
+    low, high = np.quantile(among, 0.01, axis=0), np.quantile(among, 0.99, axis=0)
     greys = np.zeros((n, side * side), dtype=np.uint8)
     greys[:, :f] = np.clip((vectors - low) / np.maximum(high - low, 1e-12), 0, 1) * 255
     return _shrunk(greys.reshape(n, 1, side, side))

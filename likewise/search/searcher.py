@@ -4,6 +4,7 @@ Vectors and index are kept in the run's folder and taken from there the next tim
 layer and data.
 """
 
+import contextlib
 import hashlib
 import os
 from collections.abc import Mapping
@@ -72,8 +73,11 @@ class Searcher:
         kind = structures.choose(kind, len(items))  # now, and not when all is embedded
         vectors = features(encoder.up_to(layer), encoder.augmentation, items, np.arange(len(items))).numpy()
         built = Index.build(vectors, kind, belongs_to=belongs_to)
-        if folder is not None:
-            built.save(folder)
+        if index is not None:
+            built.save(index)
+        elif folder is not None:
+            with contextlib.suppress(OSError):  # of a run that cannot be written to it is made anew each time
+                built.save(folder)
         return cls(encoder, items, built, layer)
 
     def like(self, query: str | int | Path, k: int = 10) -> list[dict[str, Any]]:

@@ -62,9 +62,12 @@ def read(path: Path) -> list[dict[str, Any]]:
     rows = []
     for text in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []:
         try:
-            rows.append(json.loads(text))
+            row = json.loads(text)
         except json.JSONDecodeError:
             break
+        if not isinstance(row, dict):
+            break
+        rows.append(row)
     return rows
 
 

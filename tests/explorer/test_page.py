@@ -94,13 +94,45 @@ def test_back_goes_to_the_item_before(page):
     assert page.url.endswith("#25")
 
 
+def test_the_last_one_asked_for_is_shown(page):
+    """An answer that was slow does not come over a later one."""
+    slow = []
+    page.route("**/like/25*", lambda route: slow.append(route))
+    page.evaluate("() => { location.hash = '#25'; }")
+    page.wait_for_timeout(100)
+    page.evaluate("() => { location.hash = '#3'; }")
+    page.wait_for_function("() => document.querySelector('#query h2')?.textContent.startsWith('blue/03')")
+    slow[0].continue_()
+    page.wait_for_timeout(300)
+    assert page.inner_text("#query h2").startswith("blue/03")
+
+
+def test_an_item_is_shown_again_after_a_search(page):
+    page.mouse.click(*place(page, 25))
+    found(page)
+    page.fill("#words", "blue")
+    page.click("#ask")
+    page.wait_for_function("() => document.querySelector('#query h2').textContent === '“blue”'")
+    page.mouse.click(*place(page, 25))
+    page.wait_for_function("() => document.querySelector('#query h2').textContent.startsWith('green/05')")
+
+
+def test_the_keyboard_stays_among_what_was_found(page):
+    page.mouse.click(*place(page, 25))
+    found(page)
+    page.focus("#neighbours li:nth-child(2) a")
+    page.keyboard.press("Enter")
+    page.wait_for_function("() => !document.querySelector('#query h2').textContent.startsWith('green/05')")
+    assert page.evaluate("() => document.activeElement.id") == "found-title"
+
+
 def test_the_original_opens_from_its_picture(page):
     page.mouse.click(*place(page, 25))
     found(page)
     with page.context.expect_page() as opened:
         page.click("#query .item a")
     opened.value.wait_for_selector("img")
-    assert opened.value.url.endswith("/file/green/05%20of%20%231.png")
+    assert opened.value.url.endswith("/file/25")
     assert opened.value.evaluate("() => document.images[0].naturalWidth") == 32
 
 
@@ -222,17 +254,20 @@ def test_the_map_moves_and_zooms(page):
 def test_a_colour_by_another_column_and_a_class_alone(page):
     def shot():
         drawn(page)
-        return page.locator("#stage canvas").screenshot()
+        return page.evaluate("() => document.querySelector('#stage canvas').toDataURL()")
 
     page.mouse.move(5, 5)
     by_label = shot()
     page.locator("#legend button").nth(1).click()
     assert page.locator("#legend button").nth(1).get_attribute("aria-pressed") == "true"
     assert shot() != by_label
-    page.select_option("#column", "part")
+    page.click("#theme")
+    page.click("#theme")
+    assert page.locator("#legend button").nth(1).get_attribute("aria-pressed") == "true"  # as the points are
+    page.select_option("#column", label="part")
     page.wait_for_function("() => document.querySelector('#legend').innerText.includes('held out')")
     assert shot() != by_label
-    page.select_option("#column", "label")
+    page.select_option("#column", label="label")
     page.wait_for_function("() => document.querySelector('#legend').innerText.includes('green')")
     assert shot() == by_label
 
@@ -240,7 +275,7 @@ def test_a_colour_by_another_column_and_a_class_alone(page):
 def test_a_column_of_numbers_has_a_scale(visit, captioned):
     with serving(captioned) as server:
         page = ready(visit(server))
-        page.select_option("#column", "light")
+        page.select_option("#column", label="light")
         page.wait_for_selector("#legend .scale")
         assert page.locator("#legend .scale").get_attribute("aria-label").startswith("light from ")
 
@@ -389,3 +424,15 @@ def test_pictures_are_seen(page):
     for name in ("#214cc5", "#cb7a33", "#4ead8d"):
         wanted = np.array([int(name[i : i + 2], 16) for i in (1, 3, 5)])
         assert (np.abs(shot.astype(int) - wanted).sum(axis=1) < 60).sum() > 50
+
+
+def test_a_page_over_a_restart_is_loaded_anew(visit, run, server):
+    """Another explorer at the same address is another run."""
+    page = ready(visit(server))
+    page.evaluate("() => { window.before = true; }")
+    before, server.explorer.id = server.explorer.id, "another"
+    server.explorer._curves = (None, {})
+    try:
+        page.wait_for_function("() => !window.before", timeout=30_000)
+    finally:
+        server.explorer.id, server.explorer._curves = before, (None, {})

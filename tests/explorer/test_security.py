@@ -40,7 +40,10 @@ TOKEN = "a-token-of-many-letters"
         "/file/secret.txt",
         "/file/red",
         "/file/",
-        "/file/red/05%20of%20%231.png%00.txt",
+        "/file/red/05%20of%20%231.png",
+        "/file/45.png",
+        "/file/-1",
+        "/file/45/../../secret.txt",
         "/../secret.png",
         "/page/../secret.txt",
         "/page/..%2f..%2fcli.py",
@@ -54,16 +57,11 @@ def test_nothing_but_the_files_of_items_is_served(server, path):
     assert b"root:" not in body
 
 
-def test_an_absolute_path_to_an_item_is_refused(server, photos):
-    assert server.ask(f"/file/{photos / 'red' / '05 of #1.png'}".replace(" ", "%20").replace("#", "%23"))[0] == 404
-
-
 def test_a_link_that_leads_out_of_the_data_is_refused(server):
     """It is an item, as those who gave the folder wanted; what it leads to is not served."""
-    assert "red/link.png" in server.explorer.names
-    assert server.refusal("/file/red/link.png") == (404, "there is no such file among the items")
     (place,) = (item["id"] for item in server.json("/find?words=link.png")["found"])
-    assert server.json(f"/item/{place}")["file"] is None
+    assert server.refusal(f"/file/{place}") == (404, f"item {place} has no file in the data")
+    assert server.json(f"/item/{place}")["file"] is False
 
 
 def test_an_item_that_was_replaced_by_a_link_is_refused(tmp_path):
@@ -71,17 +69,24 @@ def test_an_item_that_was_replaced_by_a_link_is_refused(tmp_path):
     (tmp_path / "secret.png").write_text(SECRET)
     item = tmp_path / "data" / "a.png"
     item.write_text("a picture")
-    assert files.original(tmp_path / "data", {"a.png"}, "a.png") == (item.resolve(), "image/png")
+    assert files.original(tmp_path / "data", "a.png") == (item.resolve(), "image/png")
     item.unlink()
     item.symlink_to(tmp_path / "secret.png")
-    assert files.original(tmp_path / "data", {"a.png"}, "a.png") is None
+    assert files.original(tmp_path / "data", "a.png") is None
+
+
+@pytest.mark.parametrize("name", ["../secret.png", "a/../../secret.png", "..", "/etc/passwd.png", None])
+def test_a_path_that_leads_out_is_refused_whoever_names_it(tmp_path, name):
+    (tmp_path / "data" / "a").mkdir(parents=True)
+    (tmp_path / "secret.png").write_text(SECRET)
+    assert files.original(tmp_path / "data", name) is None
 
 
 def test_a_data_folder_that_is_itself_a_link_is_no_way_out(tmp_path):
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "a.png").write_text("a picture")
     (tmp_path / "link").symlink_to(tmp_path / "data")
-    found = files.original(tmp_path / "link", {"a.png"}, "a.png")
+    found = files.original(tmp_path / "link", "a.png")
     assert found is not None
     assert found[0] == (tmp_path / "data" / "a.png").resolve()
 
@@ -90,7 +95,7 @@ def test_what_could_run_in_a_browser_is_no_picture(tmp_path):
     (tmp_path / "a.svg").write_text("<svg onload='alert(1)'/>")
     (tmp_path / "a.html").write_text("<script>alert(1)</script>")
     for name in ("a.svg", "a.html"):
-        assert files.original(tmp_path, {name}, name) is None
+        assert files.original(tmp_path, name) is None
 
 
 # Who may ask
@@ -102,7 +107,7 @@ def test_what_could_run_in_a_browser_is_no_picture(tmp_path):
 def test_a_forged_host_is_refused(server, host):
     status, _, body = server.ask("/", headers={"Host": host})
     assert (status, body) == (403, f"Host must be a name of this server, got {host}".encode())
-    assert server.ask("/file/red/05%20of%20%231.png", headers={"Host": host})[0] == 403
+    assert server.ask("/file/45", headers={"Host": host})[0] == 403
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "localhost:99", "[::1]:8720", "LOCALHOST"])
@@ -117,7 +122,7 @@ def test_two_hosts_or_none_are_refused(server):
             assert line.recv(100).split()[1] in (b"400", b"403")
 
 
-@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://localhost:1", "https://127.0.0.1"])
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://localhost:1", "http://[", ""])
 def test_another_site_cannot_ask(server, origin):
     status, _, body = server.ask("/export", method="POST", body=b"[0]", headers={"Origin": origin})
     assert status == 403
@@ -130,7 +135,7 @@ def test_its_own_page_can_ask(server):
 
 
 def test_every_answer_says_what_a_page_may_do(server):
-    for path in ("/", "/status", "/nothing", "/picture/0", "/file/red/05%20of%20%231.png"):
+    for path in ("/", "/status", "/nothing", "/picture/0", "/file/45"):
         headers = server.ask(path)[1]
         assert "default-src 'none'" in headers["content-security-policy"]
         assert "frame-ancestors 'none'" in headers["content-security-policy"]
@@ -151,7 +156,7 @@ def test_what_others_can_reach_is_known(host, alone):
 
 def test_beyond_this_machine_a_token_is_demanded(run):
     with serving(run, host="0.0.0.0", token=TOKEN) as server:
-        for path in ("/", "/status", "/points", "/file/red/05%20of%20%231.png", "/?token=wrong", "/?token="):
+        for path in ("/", "/status", "/points", "/file/45", "/?token=wrong", "/?token="):
             assert server.ask(path)[0] == 401
         for headers in (
             {"Authorization": "Bearer wrong"},
@@ -164,8 +169,9 @@ def test_beyond_this_machine_a_token_is_demanded(run):
         assert (status, headers["location"]) == (303, "/")
         cookie = headers["set-cookie"]
         assert "HttpOnly" in cookie
-        assert "SameSite=strict" in cookie
-        assert server.ask("/status", headers={"Cookie": cookie.partition(";")[0]})[0] == 200
+        assert "SameSite=lax" in cookie
+        for others in ("", 'j={"x": 1}; ', "a[b]=1; ", "odd one; "):  # cookies of other programs on this machine
+            assert server.ask("/status", headers={"Cookie": others + cookie.partition(";")[0]})[0] == 200
         assert server.ask("/status", headers={"Authorization": f"Bearer {TOKEN}"})[0] == 200
         assert server.ask("/status", headers={"Authorization": f"Bearer {TOKEN}", "Host": "evil.example"})[0] == 403
 
@@ -289,6 +295,34 @@ def test_a_recording_of_too_many_samples_is_refused_before_it_is_decoded(recordi
             413,
             "at most 100,000 samples are taken, got 200,000 in a.flac",
         )
+
+
+@pytest.mark.parametrize(("rate", "frames"), [(1, 4000), (4_000_037, 500), (8000, 8000 * 121)])
+def test_a_recording_that_would_cost_much_is_refused_by_its_header(recordings, rate, frames):
+    """A rate that has nothing in common with ours makes a filter of millions of taps, a low one hours of sound."""
+    file = io.BytesIO()
+    soundfile.write(file, np.zeros(frames, np.int16), rate, format="wav")
+    with serving(recordings) as server:
+        status, said = upload(server, file.getvalue(), "a.wav")
+    if rate == 8000:
+        assert (status, said) == (413, "at most 120 seconds are taken, got 121 in a.wav")
+    else:
+        words = "a recording must have 1,000 to 400,000 samples a second, got"
+        assert (status, said) == (400, f"{words} {rate:,} in a.wav")
+
+
+def test_a_long_upload_stops_nobody_else(server):
+    """What only reads is answered while something is decoded."""
+    with server.explorer.one_at_a_time:
+        assert len(server.json("/like/7?k=3")) == 3
+        assert server.json("/find?words=green")["by"] == "name"
+
+
+def test_a_tab_closed_in_the_midst_of_an_upload_is_no_error(server, capfd):
+    with socket.create_connection(("127.0.0.1", server.port)) as line:
+        line.sendall(b"POST /upload HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nhalf")
+    assert server.json("/status")["ready"]
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_uploads_leave_no_file_behind(server, photos, tmp_path, monkeypatch):

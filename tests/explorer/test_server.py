@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 import shutil
 import struct
 
@@ -11,7 +12,9 @@ import pytest
 from PIL import Image
 
 from likewise.data import DataError
-from tests.explorer.conftest import COLOURS, EACH, image, serving, until
+from likewise.explorer.columns import Table, made
+from likewise.explorer.scene import Scene
+from tests.explorer.conftest import COLOURS, EACH, image, serving, trained, until
 
 COUNT = 3 * EACH + 1
 
@@ -38,7 +41,7 @@ def test_every_item_has_a_place_on_the_map(server):
 
 def test_neighbours_lie_near_each_other_on_the_map(server):
     points = np.frombuffer(server.ask("/points")[2], "<f4").reshape(-1, 2)
-    labels = np.frombuffer(server.ask("/column/label")[2], "<i4")
+    labels = np.frombuffer(server.ask("/column/0")[2], "<i4")
     apart = np.linalg.norm(points[:, None] - points, axis=2)
     np.fill_diagonal(apart, np.inf)
     assert (labels[apart.argmin(axis=1)] == labels).mean() > 0.9
@@ -49,16 +52,16 @@ def test_items_are_coloured_by_label_cluster_and_part(server):
     assert list(columns)[:3] == ["label", "cluster", "part"]
     assert columns["label"] == list(COLOURS)
     assert columns["part"] == ["trained on", "held out"]
-    clusters = np.frombuffer(server.ask("/column/cluster")[2], "<i4")
+    clusters = np.frombuffer(server.ask("/column/1")[2], "<i4")
     sizes = np.bincount(clusters)
     assert len(columns["cluster"]) == 3  # as many as there are classes
     assert (np.diff(sizes) <= 0).all()
-    assert server.refusal("/column/none")[0] == 404
+    assert server.refusal("/column/9") == (404, "a column must be below 3, got 9")
 
 
 def test_an_item_says_what_it_is(server):
     told = server.json(f"/item/{EACH}")
-    assert told["name"] == told["file"] == "green/00 of #1.png"
+    assert (told["name"], told["file"]) == ("green/00 of #1.png", True)
     assert told["columns"]["label"] == "green"
     assert server.refusal(f"/item/{COUNT}") == (404, f"an id must be below {COUNT}, got {COUNT}")
 
@@ -70,7 +73,7 @@ def test_a_picture_is_the_item(server, photos):
 
 
 def test_the_file_of_an_item_is_the_file(server, photos):
-    status, headers, content = server.ask("/file/green/00%20of%20%231.png")
+    status, headers, content = server.ask(f"/file/{EACH}")
     assert (status, headers["content-type"]) == (200, "image/png")
     assert content == (photos / "green" / "00 of #1.png").read_bytes()
 
@@ -81,7 +84,7 @@ def test_neighbours_are_those_of_the_searcher(server):
     assert 7 not in [item["id"] for item in found]
 
 
-@pytest.mark.parametrize("k", ["0", "-1", "101", "many", "9" * 5000])
+@pytest.mark.parametrize("k", ["0", "-1", "101", "many", "0000000123", "9" * 5000])
 def test_k_is_bounded(server, k):
     status, said = server.refusal(f"/like/7?k={k}")
     assert status == 400
@@ -117,7 +120,7 @@ def test_arrays_beside_the_items_are_columns(captioned):
         columns = {column["name"]: column["classes"] for column in server.json("/about")["columns"]}
         assert columns["number"] == ["0", "1", "2", "3"]  # few whole numbers are names
         assert columns["light"] is None  # and others a scale
-        light = np.frombuffer(server.ask("/column/light")[2], "<f4")
+        light = np.frombuffer(server.ask(f"/column/{list(columns).index('light')}")[2], "<f4")
         assert light.shape == (60,)
         assert np.ptp(light) > 1
 
@@ -152,20 +155,27 @@ def test_chosen_items_are_exported_with_all_that_is_known(server):
     assert list(rows[0]) == ["id", "path", "label", "cluster", "part"]
 
 
-@pytest.mark.parametrize("body", [b"", b"{}", b"[61]", b"[-1]", b"[true]", b"[1.5]", b'["1"]', b"\xff", b"[" * 100_000])
+@pytest.mark.parametrize("body", [b"", b"{}", b"[61]", b"[-1]", b"[true]", b"[1.5]", b'["1"]', b"\xff", b"[" * 1_000])
 def test_only_ids_are_exported(server, body):
     assert server.refusal("/export", method="POST", body=body) == (400, "a list of ids below 61 is expected")
+
+
+def test_every_id_is_exported_once(server):
+    assert server.refusal("/export", method="POST", body=b"[3, 3]") == (400, "each id is expected once")
+    status, said = server.refusal("/export", method="POST", body=b"[" + b"0," * 1000 + b"0]")
+    assert status == 413
+    assert said.startswith("at most 0.00165 MiB are taken")
 
 
 def test_a_table_adds_columns_by_id_or_path(run, tmp_path):
     by_id, by_path = tmp_path / "ids.csv", tmp_path / "paths.csv"
     by_id.write_text("id,taken\n" + "".join(f"{i},{1900 + i}\n" for i in range(50)))
     by_path.write_text("path,who\nred/03 of #1.png,=Ann\nnowhere.png,Bob\n")
-    with serving(run, table=by_id) as server:
-        taken = np.frombuffer(server.ask("/column/taken")[2], "<f4")
+    with serving(run, table=Table.read(by_id)) as server:
+        taken = np.frombuffer(server.ask("/column/3")[2], "<f4")
         assert taken[:50].tolist() == [1900 + i for i in range(50)]
         assert np.isnan(taken[50:]).all()
-    with serving(run, table=by_path) as server:
+    with serving(run, table=Table.read(by_path)) as server:
         assert server.json("/about")["columns"][-1] == {"name": "who", "classes": ["=Ann"]}
         text = server.ask("/export", method="POST", body=b"[43, 44]")[2].decode()
         assert "'=Ann" in text  # not a formula, whatever opens it
@@ -175,17 +185,18 @@ def test_a_table_adds_columns_by_id_or_path(run, tmp_path):
     ("name", "text", "said"),
     [
         ("a.csv", "name,x\na,1\n", "--table must have a column id or path and a row an item, got name, x"),
-        ("a.csv", "", "--table must have a column id or path and a row an item, got nothing"),
+        ("a.csv", "", "--table must have a column id or path and a row an item, got none"),
         ("a.txt", "id,x\n0,1\n", "--table must be a .csv or .parquet file, got "),
         ("a.csv", "id,x\n900,1\n", "--table must name items of "),
+        ("a.csv", "id,x\n0,1,2\n", "--table must have 2 cells a row, got more in row 2 of "),
+        ("a.csv", "id,x\n0,é\n", "--table must be readable as UTF-8 text, got "),
+        ("a.parquet", "no", "--table must be a Parquet file, got "),
     ],
 )
 def test_a_table_of_something_else_is_refused(run, tmp_path, name, text, said):
-    from likewise.explorer.scene import Scene
-
-    (tmp_path / name).write_text(text)
+    (tmp_path / name).write_bytes(text.encode("latin-1"))
     with pytest.raises(DataError, match="^" + said):
-        Scene.open(run, table=tmp_path / name)
+        Scene.open(run, table=Table.read(tmp_path / name))
 
 
 def test_the_map_is_kept(run, monkeypatch):
@@ -259,3 +270,81 @@ def test_a_picture_of_another_size_and_mode_is_taken(server):
     image((40, 60, 200), np.random.default_rng(5), 100).convert("RGBA").save(file, "webp")
     found = server.json("/upload?k=3", method="POST", body=file.getvalue())
     assert {item["label"] for item in found} == {"blue"}
+
+
+def test_numbers_keep_their_digits_and_gaps():
+    (column,) = made("patient", [60_343_996 + i for i in range(30)])
+    assert (column.classes, column.told(1)) == (None, 60_343_997)
+    for gap in (None, float("nan"), "NA", "", "null"):
+        (column,) = made("weight", [gap, *(0.5 + i for i in range(30))])
+        assert column.classes is None
+        assert (column.told(0), column.told(1)) == (None, 0.5)
+    assert made("few", [-1, 2, None, 2])[0].classes == ("-1", "2")
+    assert made("nothing", [None, "", "NA"]) == []
+    assert made("names", [f"name {i}" for i in range(3000)]) == []
+
+
+def test_a_number_is_exported_as_it_is(run, tmp_path):
+    (tmp_path / "t.csv").write_text("id,=score\n0,-1\n1,2\n2,-x\n")
+    with serving(run, table=Table.read(tmp_path / "t.csv")) as server:
+        text = server.ask("/export", method="POST", body=b"[0, 1, 2]")[2].decode()
+    assert [row[-1] for row in csv.reader(text.splitlines())] == ["'=score", "-1", "2", "'-x"]
+
+
+def test_a_table_has_a_label_of_its_own(run, tmp_path):
+    (tmp_path / "t.csv").write_text("id,label\n0,mine\n")
+    with serving(run, table=Table.read(tmp_path / "t.csv")) as server:
+        assert [column["name"] for column in server.json("/about")["columns"]][-1] == "label (table)"
+
+
+def test_names_that_are_no_text_are_told_all_the_same(tmp_path):
+    rng = np.random.default_rng(0)
+    for name in (b"b\xe9", b"plain"):
+        folder = os.fsencode(tmp_path / "data") + b"/" + name
+        os.makedirs(folder)
+        for i in range(10):
+            image((200, 10 * i, 40), rng).save(io.BytesIO(), "png")
+            image((200, 10 * i, 40), rng).save(os.fsdecode(folder) + f"/{i}.png")
+    with serving(trained(str(tmp_path / "data"), tmp_path / "run")) as server:
+        assert server.json("/about")["columns"][0]["classes"] == ["b\udce9", "plain"]
+        assert server.json("/item/0")["file"] is True
+        assert server.ask("/file/0")[0] == 200
+        assert b"b\\udce9/0.png" in server.ask("/export", method="POST", body=b"[0]")[2]
+
+
+def test_vectors_have_pictures_of_their_own(tmp_path):
+    x = np.random.default_rng(0).normal(size=(40, 16)).astype(np.float32)
+    np.savez(tmp_path / "v.npz", x=x, extra=np.array([{}] * 40, dtype=object))
+    run = trained(str(tmp_path / "v.npz"), tmp_path / "run")
+    with serving(run) as server:  # the array of objects is left alone
+        pictures = [np.asarray(Image.open(io.BytesIO(server.ask(f"/picture/{i}")[2]))) for i in range(3)]
+        assert all(picture.max() > picture.min() for picture in pictures)
+        assert not np.array_equal(pictures[0], pictures[1])
+        assert server.json("/about")["takes"] is None
+        said = "vectors are asked for by id, got the file the file"
+        assert server.refusal("/upload", method="POST", body=b"x") == (400, said)
+
+
+def test_a_long_run_is_told_in_a_thousand_points_and_read_once(run, tmp_path, monkeypatch):
+    copy = shutil.copytree(run, tmp_path / "run")
+    row = json.loads((copy / "metrics.jsonl").read_text().splitlines()[0])
+    (copy / "metrics.jsonl").write_text("".join(json.dumps(row | {"step": i}) + "\n" for i in range(5000)))
+    with serving(copy) as server:
+        points = server.json("/curves")["charts"][0]["series"][0]["points"]
+        assert len(points) == 1000
+        assert (points[0][0], points[-1][0]) == (0, 4999)
+        monkeypatch.setattr(server.explorer, "_read_curves", None)  # calling it would fail
+        assert server.json("/curves")["rows"] == 5000
+
+
+def test_a_run_that_cannot_be_written_to_is_explored(run, tmp_path, monkeypatch):
+    copy = shutil.copytree(run, tmp_path / "run", ignore=shutil.ignore_patterns("search", "explore"))
+    (copy / "search").write_text("in the way")
+    (copy / "explore").write_text("in the way")
+    with serving(copy) as server:
+        assert server.json("/about")["items"] == COUNT
+
+
+def test_every_refusal_is_json(server):
+    assert server.refusal("/nothing") == (404, "Not Found")
+    assert server.refusal("/upload") == (405, "Method Not Allowed")
