@@ -86,7 +86,19 @@ def test_the_readme_has_the_methods_as_they_are():
 
 
 @pytest.mark.parametrize(
-    "name", ["accuracy", "training", "evaluation", "augmentation", "losses", "sequences", "captions"]
+    "name",
+    [
+        "accuracy",
+        "training",
+        "evaluation",
+        "augmentation",
+        "losses",
+        "sequences",
+        "captions",
+        "embed",
+        "search",
+        "duplicates",
+    ],
 )
 def test_the_figures_in_the_readme_are_the_measured_ones(name):
     quoted = re.search(rf"<!-- {name} -->\n(.*?)<!-- /{name} -->", README, flags=re.DOTALL)[1].strip()
