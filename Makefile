@@ -5,7 +5,7 @@ VENV := .venv
 PEERS := .venv-peers
 RUN := $(VENV)/bin
 
-.PHONY: help install test test-slow browser demo bench bench-accuracy bench-explorer study study-sequences study-captions lint format clean
+.PHONY: help install test test-slow browser demo bench bench-accuracy bench-explorer bench-duplicates study study-sequences study-captions lint format clean
 
 help:
 	@echo "make demo       see it work"
@@ -57,6 +57,8 @@ bench: $(PEERS)/installed
 	$(PEERS)/bin/python -m benchmarks.evaluation
 	$(PEERS)/bin/python -m benchmarks.sequences
 	$(PEERS)/bin/python -m benchmarks.captions
+	$(PEERS)/bin/python -m benchmarks.embed
+	$(PEERS)/bin/python -m benchmarks.search
 
 study: install
 	rm -rf runs/studies
@@ -79,6 +81,10 @@ bench-explorer: install browser
 # CIFAR names an .npz with x_train, y_train, x_test and y_test.
 bench-accuracy: $(PEERS)/installed
 	$(PEERS)/bin/python -m benchmarks.time_to_accuracy $(CIFAR)
+
+# DATA names an .npz with x, or x_train and x_test: images (n, h, w, 3) uint8, photos best.
+bench-duplicates: install
+	$(RUN)/python -m benchmarks.duplicates $(DATA)
 
 $(PEERS)/installed: pyproject.toml constraints.txt benchmarks/peers.txt
 	$(PYTHON) -m venv $(PEERS)

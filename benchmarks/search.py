@@ -4,7 +4,7 @@
 
 SimCLR on mnist5k; the vectors are its backbone's, of twenty drawn views of each of the 5,000 digits, and the queries
 of another view of some. Views of one digit lie close together, so most neighbours are near-ties: what approximate
-search finds hard. Recall counts what is as near as the tenth nearest is; flat is exact.
+search finds hard. Recall is the share of the ten nearest that is found; which they are, NumPy says in float64.
 """
 
 import tempfile
@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 import likewise
-from benchmarks.measure import MIB, describe_machine, race, table, write_section
+from benchmarks.measure import MIB, describe_machine, quote_in_readme, race, table, write_section
 from likewise.data.items import Items
 from likewise.randomness import generator
 from likewise.search import Index
@@ -26,7 +26,7 @@ from likewise.training.run import Encoder
 SOURCE, ENCODER, STEPS, BATCH = "mnist5k", "resnet_tiny", 600, 128
 VIEWS, QUERIES, K = 20, 1_000, 10
 WANTED = 0.95
-EMBEDDED_AT_ONCE = 500
+EMBEDDED_AT_ONCE, COMPARED_AT_ONCE = 500, 100
 
 
 @torch.no_grad()
@@ -50,6 +50,19 @@ def vectors_and_queries(folder: Path) -> tuple[NDArray[np.float32], NDArray[np.f
     return vectors, embedded(encoder, items, some, VIEWS)
 
 
+def nearest(vectors: NDArray[np.float32], queries: NDArray[np.float32]) -> tuple[NDArray[np.int64], float]:
+    """Places (m, K) of the nearest by cosine, nearest first, and the mean cosine of the last: every one compared."""
+    units, asked = (
+        rows / np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True) for rows in (vectors, queries)
+    )
+    places, last = [], []
+    for start in range(0, len(asked), COMPARED_AT_ONCE):
+        cosines = asked[start : start + COMPARED_AT_ONCE] @ units.T
+        places.append(np.argsort(-cosines, axis=1, kind="stable")[:, :K])
+        last.append(np.take_along_axis(cosines, places[-1][:, -1:], axis=1))
+    return np.concatenate(places), float(np.concatenate(last).mean())
+
+
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         vectors, queries = vectors_and_queries(Path(folder) / "run")
@@ -63,24 +76,29 @@ def main() -> None:
             sizes[kind] = sum(path.stat().st_size for path in kept.glob("structure-*")) / MIB
             print(f"{kind}: built in {built[kind]:.1f} s", flush=True)
     best = race({kind: lambda index=index: index.search(queries, K) for kind, index in indices.items()}, repeats=3)
-    tenth = indices["flat"].search(queries, K)[0][:, -1:]
+    expected, tenth = nearest(vectors, queries)
     rows = []
     for kind, index in indices.items():
-        recall = float((index.search(queries, K)[0] >= tenth).mean())
+        places = index.search(queries, K)[1]
+        recall = float((places[:, :, None] == expected[:, None, :]).any(axis=2).mean())
         words = f"{recall:.4f}" + (", **short**" if recall < WANTED else "")
         rows.append([kind, words, f"{QUERIES / best[kind]:,.0f}", f"{built[kind]:.1f} s", f"{sizes[kind]:,.0f} MiB"])
+        if kind == "flat":
+            same = int((places == expected).all(axis=1).sum())
     found = table(["index", "recall@10", "queries a second", "built in", "beside the vectors"], rows)
     n, d = vectors.shape
     text = "\n\n".join(
         [
             describe_machine(["faiss-cpu"]),
             f"{n:,} vectors × {d} of SimCLR ({ENCODER}, {STEPS} steps) on {SOURCE}, {VIEWS} views of each image; "
-            f"{QUERIES:,} queries at once, other views; the tenth nearest has a cosine of {float(tenth.mean()):.3f} on "
-            f"average. Candidates of hnsw and ivfpq are ranked exactly; a recall of {WANTED} or more is wanted.",
+            f"{QUERIES:,} queries at once, of other views; the tenth nearest has a cosine of {tenth:.3f} on "
+            f"average. Default settings; candidates of hnsw and ivfpq are ranked exactly; a recall of {WANTED} or more "
+            f"is wanted. flat gives the ten of exact search in float64, in the same order, for {same:,} of them.",
             found,
         ]
     )
     write_section("Search", text)
+    quote_in_readme("search", found)
     print(text)
 
 

@@ -115,7 +115,20 @@ def test_the_readme_has_the_methods_as_they_are():
 
 
 @pytest.mark.parametrize(
-    "name", ["accuracy", "training", "evaluation", "augmentation", "losses", "sequences", "captions", "explorer"]
+    "name",
+    [
+        "accuracy",
+        "training",
+        "evaluation",
+        "augmentation",
+        "losses",
+        "sequences",
+        "captions",
+        "embed",
+        "search",
+        "duplicates",
+        "explorer",
+    ],
 )
 def test_the_figures_in_the_readme_are_the_measured_ones(name):
     quoted = re.search(rf"<!-- {name} -->\n(.*?)<!-- /{name} -->", README, flags=re.DOTALL)[1].strip()
