@@ -154,8 +154,8 @@ def memory(given: Images) -> None:
             describe_machine(["pyarrow"]),
             f"{ENCODER} at {SIZE} pixels. The highest anonymous memory (RssAnon, sampled every 2 ms) of a process of "
             "its own while it embeds, above what it was with the encoder loaded. Pages of the mapped input are not "
-            "counted. As elsewhere here malloc is told to give back what is freed; left alone it keeps some tens of MiB "
-            "more, by chance. Flat is wanted.",
+            "counted. As elsewhere here malloc is told to give back what is freed; left alone it keeps some tens of "
+            "MiB more, by chance. Flat is wanted.",
             table(["to", f"{FEW:,} images", f"{MANY:,} images", "grown"], rows),
         ]
     )
