@@ -58,6 +58,7 @@ bench: $(PEERS)/installed
 	$(PEERS)/bin/python -m benchmarks.sequences
 	$(PEERS)/bin/python -m benchmarks.captions
 	$(PEERS)/bin/python -m benchmarks.embed
+	$(PEERS)/bin/python -m benchmarks.embed memory
 	$(PEERS)/bin/python -m benchmarks.search
 
 study: install

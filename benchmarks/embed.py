@@ -1,6 +1,7 @@
 """`likewise.embed` beside the same encoder on tensors that are ready: images a second, and memory against their number.
 
-    python -m benchmarks.embed [images.npy]
+    python -m benchmarks.embed [images.npy]            # speed
+    python -m benchmarks.embed memory [images.npy]     # for 10,000 images and for 100,000
 
 The images, (n, h, w, 3) uint8, are repeated with a little noise to as many as are needed; without a file they are made
 up: what the pixels show changes no time. Fixed tensors are prepared beforehand and go through the network in the same
@@ -8,7 +9,6 @@ batches on the same threads; their vectors are kept, not written. `embed` opens 
 and writes a file of vectors.
 """
 
-import subprocess
 import sys
 import tempfile
 import threading
@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 
 import likewise
-from benchmarks.measure import MIB, describe_machine, quote_in_readme, race, resident, table, write_section
+from benchmarks.measure import MIB, describe_machine, peak_memory, quote_in_readme, race, resident, table, write_section
 from likewise.training.features import EMBED_BATCH
 from likewise.training.run import Encoder, load
 
@@ -96,49 +96,40 @@ def peak_of_own_memory() -> Iterator[Callable[[], int]]:
         thread.join()
 
 
-def memory(run: Path, path: Path, kind: str, folder: Path) -> float:
-    command = [sys.executable, "-m", "benchmarks.embed", "once", str(run), str(path), str(folder / f"memory.{kind}")]
-    found = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    (folder / f"memory.{kind}").unlink()
-    return float(found)
+def peak(run: Path, path: Path, kind: str, folder: Path) -> float:
+    out = folder / f"memory.{kind}"
+    found = peak_memory("benchmarks.embed", "once", str(run), str(path), str(out))
+    out.unlink()
+    return found
 
 
-def main(given: Images) -> None:
+def trained(folder: Path, given: Images) -> tuple[Path, Path]:
+    """A run of a few steps, and the file of few images that it saw."""
+    few = folder / "few.npy"
+    write(few, given, FEW)
+    asked = {"data.size": SIZE}
+    run = likewise.train(
+        few, method="simclr", encoder=ENCODER, steps=3, out=folder / "run", settings=asked, progress=False
+    )
+    return run.folder, few
+
+
+def speed(given: Images) -> None:
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        few, many = folder / "few.npy", folder / "many.npy"
-        write(few, given, FEW)
-        write(many, given, MANY)
-        run = likewise.train(
-            few,
-            method="simclr",
-            encoder=ENCODER,
-            steps=3,
-            out=folder / "run",
-            settings={"data.size": SIZE},
-            progress=False,
-        )
-        rate = rates(run.encoder, few, folder)
-        print(rate, flush=True)
-        peaks = {kind: [memory(run.folder, path, kind, folder) for path in (few, many)] for kind in KINDS}
-    ready = rate.pop("fixed tensors")
-    rows = [["fixed tensors", f"{ready:,.0f}", "1.00×", "", "", ""]]
-    for kind, (first, second) in peaks.items():
-        found = rate[f"embed to .{kind}"]
-        share = f"{found / ready:.2f}×" + (", **short**" if found < WANTED * ready else "")
-        grown = f"{100 * (second / first - 1):+.1f}%"
-        memories = [f"{peak / MIB:,.0f} MiB" for peak in (first, second)]
-        rows.append([f"embed to .{kind}", f"{found:,.0f}", share, *memories, grown])
-    header = ["", "images/s", "of fixed tensors", f"memory, {FEW:,} images", f"memory, {MANY:,} images", "grown"]
+        run, few = trained(Path(name), given)
+        rate = rates(load(run), few, Path(name))
+    ready = rate["fixed tensors"]
+    rows = [
+        [name, f"{found:,.0f}", f"{found / ready:.2f}×" + (", **short**" if found < WANTED * ready else "")]
+        for name, found in rate.items()
+    ]
     text = "\n\n".join(
         [
             describe_machine(["pyarrow"]),
             f"{ENCODER} at {SIZE} pixels, backbone, batches of {EMBED_BATCH}, from an .npy of {given.shape[1]} × "
             f"{given.shape[2]} pixels; {FEW:,} images, best of {REPEATS} in turns, {WANTED:.2f}× wanted. Fixed "
-            "tensors: the network alone, in evaluation mode and without gradients, on views made before. Memory: "
-            "the highest anonymous memory (RssAnon, sampled every 2 ms) of a process of its own above what it was with "
-            "the encoder loaded; pages of the mapped input are not counted, flat is wanted.",
-            (found_table := table(header, rows)),
+            "tensors: the network alone, in evaluation mode and without gradients, on views made before.",
+            (found_table := table(["", "images/s", "of fixed tensors"], rows)),
         ]
     )
     write_section("Embed", text)
@@ -146,8 +137,35 @@ def main(given: Images) -> None:
     print(text)
 
 
+def memory(given: Images) -> None:
+    rows = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        run, few = trained(folder, given)
+        many = folder / "many.npy"
+        write(many, given, MANY)
+        for kind in KINDS:
+            first, second = (peak(run, path, kind, folder) for path in (few, many))
+            rows.append([f".{kind}", *(f"{each / MIB:,.1f} MiB" for each in (first, second))])
+            rows[-1].append(f"{100 * (second / first - 1):+.1f}%")
+            print(rows[-1], flush=True)
+    text = "\n\n".join(
+        [
+            describe_machine(["pyarrow"]),
+            f"{ENCODER} at {SIZE} pixels. The highest anonymous memory (RssAnon, sampled every 2 ms) of a process of "
+            "its own while it embeds, above what it was with the encoder loaded. Pages of the mapped input are not "
+            "counted. As elsewhere here malloc is told to give back what is freed; left alone it keeps some tens of "
+            "MiB more, by chance. Flat is wanted.",
+            table(["to", f"{FEW:,} images", f"{MANY:,} images", "grown"], rows),
+        ]
+    )
+    write_section("Embed: memory", text)
+    print(text)
+
+
 if __name__ == "__main__":
     if sys.argv[1:2] == ["once"]:
         embed_once(*sys.argv[2:])
     else:
-        main(np.load(sys.argv[1]) if len(sys.argv) > 1 else made_up())
+        measured, *files = (memory, *sys.argv[2:]) if sys.argv[1:2] == ["memory"] else (speed, *sys.argv[1:])
+        measured(np.load(files[0]) if files else made_up())
