@@ -256,7 +256,8 @@ def _write_parquet(path: Path, shards: Shards) -> None:
             return None
         return printable(items.classes[items.labels[item]])
 
-    with parquet.ParquetWriter(path, schema) as writer:
+    # Numbers that are all different are not looked up in a dictionary: it would take twice as long, and more room.
+    with parquet.ParquetWriter(path, schema, use_dictionary=["label"]) as writer:
         for ids, vectors in shards:
             flat = arrow.array(vectors.ravel(), type=arrow.float32())
             columns = [
