@@ -295,7 +295,7 @@ def search(
     elif not found:
         typer.echo("nothing found")
     else:
-        show(as_rows(found))
+        show(as_rows(found), noted(found))
     if grid is not None and found and not as_json:
         some = f", of the first {ROWS} rows" if len(in_rows(found, k)) > ROWS else ""
         typer.echo(f"picture in {grid}{some}")
@@ -310,7 +310,23 @@ def as_rows(found: list[dict[str, Any]]) -> list[list[str]]:
         for item in group["items"]
     ]
     rows = flat or found
-    return [list(rows[0]), *(["" if value is None else str(value) for value in row.values()] for row in rows)]
+    return [list(rows[0]), *([as_word(value) for value in row.values()] for row in rows)]
+
+
+def as_word(value: Any) -> str:
+    return "" if value is None else f"{value:.4f}" if isinstance(value, float) else str(value)
+
+
+def noted(found: list[dict[str, Any]]) -> str:
+    """What the columns mean, where that is not plain."""
+    if "items" in found[0]:
+        items = sum(len(group["items"]) for group in found)
+        return (
+            f"{len(found):,} groups of {items:,} items; similarity: the cosine of the weakest link that joins a group."
+        )
+    if "share" in found[0]:
+        return "share: of the neighbours' votes, those for the suggested label; own: those for the item's own."
+    return "similarity: cosine"
 
 
 @app.command()

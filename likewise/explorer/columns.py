@@ -53,7 +53,9 @@ class Table:
     def read(cls, path: Path) -> "Table":
         """The table of a file, which must have such a column."""
         readers = {".csv": _read_csv, ".parquet": _read_parquet}
-        if path.suffix.lower() not in readers or not path.is_file():
+        if not path.is_file():
+            raise DataError(f"--table must be a file that is there, got {path}")
+        if path.suffix.lower() not in readers:
             raise DataError(f"--table must be a .csv or .parquet file, got {path}")
         try:
             rows = readers[path.suffix.lower()](path)

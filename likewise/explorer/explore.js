@@ -232,15 +232,19 @@ async function follow() {
 async function search(words) {
   const text = words.trim();
   if (!text) return;
-  if (/^\d+$/.test(text)) {
+  if (/^(0|[1-9]\d*)$/.test(text)) { // 005 is part of a name
     goTo(text);
     return;
   }
   say("Searching …");
-  const { by, found } = await latest("found")(ask(`/find?k=${FOUND}&words=${encodeURIComponent(text)}`));
+  const { by, found, count } = await latest("found")(ask(`/find?k=${FOUND}&words=${encodeURIComponent(text)}`));
   say("");
-  const title = by === "words" ? "Most like these words" : `Called so, ${number(found.length)} items`;
-  show([element("h2", { dir: "auto" }, `“${text}”`)], title, found);
+  const first = count > found.length ? `, the first ${number(found.length)}` : "";
+  const title = by === "words" ? "Most like these words"
+    : `${number(count)} item${count === 1 ? "" : "s"} with it in their name${first}`;
+  const tiles = by === "words" ? found : found.map((item) => ({ ...item, label: null })); // by name: the name is shown
+  show([element("h2", { dir: "auto" }, `“${text}”`)], title, tiles);
+  if (!found.length && by === "name") say("No name or label has it; this run knows no words beyond them.");
 }
 
 async function upload(file) {
@@ -287,7 +291,7 @@ async function train() {
   server = run.id;
   document.title = byId("title").textContent = run.title;
   byId("step").textContent = run.finished ? `Finished after ${number(run.step)} steps.`
-    : run.rows ? `Step ${number(run.step)}, still going or stopped: the curves follow it.` : "No step was logged yet.";
+    : run.rows ? `Step ${number(run.step)}, logged ${number(run.ago)} s ago; not finished.` : "No step was logged yet.";
   if (run.rows !== rows) {
     rows = run.rows;
     byId("warnings").replaceChildren(...run.warnings.map((text) => element("li", {}, text)));

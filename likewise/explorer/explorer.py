@@ -81,7 +81,7 @@ class Explorer:
         seen = finished, status and (status.st_mtime_ns, status.st_size)
         if self._curves[0] != seen:
             self._curves = seen, self._read_curves(finished)
-        return self._curves[1]
+        return self._curves[1] | {"ago": None if status is None else round(max(0, time.time() - status.st_mtime))}
 
     def _read_curves(self, finished: bool) -> dict[str, Any]:
         rows, recipe = self.run.metrics, self.run.recipe
@@ -115,18 +115,18 @@ class Explorer:
             "columns": values,
         }
 
-    def called(self, scene: Scene, part: str) -> list[dict[str, Any]]:
-        """Items whose name, captions or label have these letters, for runs that know no words."""
-        items, part, found = scene.searcher.items, part.casefold(), []
+    def called(self, scene: Scene, part: str) -> tuple[list[dict[str, Any]], int]:
+        """The first items whose name, captions or label have these letters, and how many have."""
+        items, part, found, count = scene.searcher.items, part.casefold(), [], 0
         labels = items.labels.tolist() if items.labels is not None else None
         for item in range(len(items)):
             label = items.classes[labels[item]] if labels is not None and labels[item] >= 0 else ""
             texts = (items.paths[item] if items.paths is not None else "", label, *(items.captions or {item: ()})[item])
             if any(part in text.casefold() for text in texts):
-                found.append(scene.searcher.told(item))
-                if len(found) == MOST_FOUND:
-                    break
-        return found
+                count += 1
+                if count <= MOST_FOUND:
+                    found.append(scene.searcher.told(item))
+        return found, count
 
 
 def meters(last: Mapping[str, Any]) -> list[dict[str, Any]]:

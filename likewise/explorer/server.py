@@ -144,7 +144,8 @@ def application(explorer: Explorer, host: str, port: int, token: str | None) -> 
         if not words or len(words) > LONGEST_WORDS:
             raise Refusal(400, f"words must be 1 to {LONGEST_WORDS:,} letters, got {len(words):,}")
         if not searcher.knows_words:
-            return answer({"by": "name", "found": explorer.called(scene(), words)})
+            found, count = explorer.called(scene(), words)
+            return answer({"by": "name", "found": found, "count": count})
         with explorer.one_at_a_time:
             return answer({"by": "words", "found": searcher.like_words(words, wanted(request))})
 

@@ -30,7 +30,7 @@ from likewise.training.run import CaptionEncoder, Encoder, check_layer, load
 LUMA = (0.299, 0.587, 0.114)  # of red, green and blue in grey
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Searcher:
     """Items of a source, seen by an encoder, with an index over them. `Searcher.open` makes one."""
 
@@ -38,6 +38,10 @@ class Searcher:
     items: Items
     index: Index
     layer: str
+
+    def __repr__(self) -> str:
+        kind, name = self.index.kind, self.encoder.recipe.encoder.name
+        return f"Searcher({len(self.items):,} items of {self.items.name}, {self.layer} of {name}, {kind})"
 
     @classmethod
     def open(

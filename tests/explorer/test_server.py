@@ -102,6 +102,7 @@ def test_a_run_without_words_finds_by_name(server):
     found = server.json("/find?words=GREEN")
     assert found["by"] == "name"
     assert [item["label"] for item in found["found"]] == ["green"] * EACH
+    assert found["count"] == EACH
     assert server.refusal("/find?words=%20")[0] == 400
     assert server.refusal("/find?words=" + "a" * 1001)[0] == 400
 
