@@ -7,13 +7,12 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from likewise.report.pictures import of_items
+from likewise.report.pictures import magnified, of_items
 from likewise.search import SearchError
 from likewise.search.searcher import Searcher
 from likewise.training.run import Encoder
 
 GAP = 4  # pixels between pictures
-SHORTEST_SIDE = 64  # pixels of a picture: smaller ones are enlarged, so that they can be seen
 ROWS = 100  # of them that are drawn
 
 
@@ -60,9 +59,7 @@ def in_rows(found: Sequence[Mapping[str, Any]], k: int) -> list[list[int]]:
 
 def save_grid(searcher: Searcher, rows: Sequence[Sequence[int]], path: str | Path) -> None:
     """Draw rows of items as one picture."""
-    tiles = of_items(searcher.items, np.array([place for row in rows for place in row]))
-    times = max(1, -(-SHORTEST_SIDE // tiles.shape[1]))  # whole multiples stay sharp
-    tiles = tiles.repeat(times, axis=1).repeat(times, axis=2)
+    tiles = magnified(of_items(searcher.items, np.array([place for row in rows for place in row])))
     side, wide = tiles.shape[1] + GAP, max(map(len, rows))
     picture = np.full((len(rows) * side - GAP, wide * side - GAP, 3), 255, dtype=np.uint8)
     place = iter(tiles)

@@ -25,7 +25,7 @@ from likewise.explorer.files import TooLarge, original, received, uploaded
 from likewise.explorer.guard import Guard
 from likewise.explorer.scene import Scene
 from likewise.report.page import plain
-from likewise.report.pictures import of_items
+from likewise.report.pictures import magnified, of_items
 
 PAGE = {  # what the page is made of: its kind and the package that has it
     "page.html": ("text/html", "explorer"),
@@ -37,7 +37,6 @@ PAGE = {  # what the page is made of: its kind and the package that has it
     "charts.js": ("text/javascript", "report"),
 }
 LONGEST_WORDS = 1_000  # letters
-SHORTEST_SIDE = 64  # pixels of a picture: smaller ones are enlarged, so that they can be seen
 LONGEST_HEARD = 60  # seconds
 
 
@@ -108,10 +107,9 @@ def application(explorer: Explorer, host: str, port: int, token: str | None) -> 
 
     def picture(request: Request) -> Response:
         """An item's picture as PNG."""
-        (tile,) = of_items(scene().searcher.items, np.array([item(request)]))
-        times = max(1, -(-SHORTEST_SIDE // len(tile)))  # whole multiples stay sharp
+        (tile,) = magnified(of_items(scene().searcher.items, np.array([item(request)])))
         file = io.BytesIO()
-        Image.fromarray(tile.repeat(times, axis=0).repeat(times, axis=1)).save(file, "png")
+        Image.fromarray(tile).save(file, "png")
         return Response(file.getvalue(), media_type="image/png")
 
     def heard(request: Request) -> Response:

@@ -18,6 +18,7 @@ from likewise.pairs.augment import Augmentation, PlainViews
 from likewise.training.plan import is_audio, spread
 
 SIDE = 48  # pixels of a tile, at most
+SEEN = 64  # pixels of a tile that is looked at by itself, at least
 COLUMNS = 32
 SCALED = 1000  # vectors that say what is little and what is much
 LONGEST_DRAWN = 2**18  # samples of a sequence that its picture shows
@@ -66,6 +67,12 @@ def enlarged(tiles: Tiles, side: int) -> Tiles:
     """Tiles with a side of `side`, pixels repeated."""
     places = np.arange(side) * tiles.shape[1] // side
     return tiles[:, places][:, :, places]
+
+
+def magnified(tiles: Tiles) -> Tiles:
+    """Tiles that can be seen one by one: small ones larger by a whole multiple, which stays sharp."""
+    times = max(1, -(-SEEN // tiles.shape[1]))
+    return tiles.repeat(times, axis=1).repeat(times, axis=2)
 
 
 def sheet(tiles: Tiles) -> dict[str, Any]:
