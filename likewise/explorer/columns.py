@@ -82,7 +82,9 @@ class Table:
             for name in names:
                 values[name][place] = row[name]
         if not matched:
-            raise DataError(f"--table must name items of {items.name} by {self.key}, got none of them in {self.path}")
+            example = f", such as {items.paths[0]}" if self.key == "path" and items.paths else ""
+            words = f"--table must name items of {items.name} by {self.key}{example}"
+            raise DataError(f"{words}, got none of them in {self.path}")
         return values
 
 

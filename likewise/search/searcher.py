@@ -85,7 +85,7 @@ class Searcher:
         return cls(encoder, items, built, layer)
 
     def like(self, query: str | int | Path, k: int = 10) -> list[dict[str, Any]]:
-        """The k items most like a file, an item's id, or, where the encoder knows words, a text."""
+        """The k items most like a file, an item by id or path, or, where the encoder knows words, a text."""
         text = str(query)
         # Words may be longer than a path can be: unlike those of Path, these two then say no.
         is_file, is_folder = os.path.isfile(text), os.path.isdir(text)
@@ -97,6 +97,8 @@ class Searcher:
             return self._nearest(self.index.vectors[own : own + 1], k, np.array([own]))
         if is_file:
             return self.like_file(Path(text), k)
+        if text in (self.items.paths or ()):  # as it is printed
+            return self.like((self.items.paths or ()).index(text), k)
         # A path with a slip of the pen is not meant as words.
         if is_folder or ("." in text and extension(text) in (*images.EXTENSIONS, *sound.EXTENSIONS)):
             raise SearchError(f"QUERY must be a file that is there, got {text}")

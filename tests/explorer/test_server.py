@@ -82,6 +82,7 @@ def test_neighbours_are_those_of_the_searcher(server):
     found = server.json("/like/7?k=5")
     assert found == server.explorer.scene.searcher.like(7, 5)
     assert 7 not in [item["id"] for item in found]
+    assert server.explorer.scene.searcher.like("blue/07 of #1.png", 5) == found  # a path as it is told
 
 
 @pytest.mark.parametrize("k", ["0", "-1", "101", "many", "0000000123", "9" * 5000])
