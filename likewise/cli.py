@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from likewise import __version__
+from likewise.printing import show, show_figures, show_found, show_json
 
 # Threads that wait for each other spin before they sleep, by default for so long that another program on the same
 # cores slows them down many times over. It is read once, when torch is first imported.
@@ -292,41 +293,11 @@ def search(
         )
     if as_json:
         show_json(found)
-    elif not found:
-        typer.echo("nothing found")
     else:
-        show(as_rows(found), noted(found))
+        show_found(found)
     if grid is not None and found and not as_json:
         some = f", of the first {ROWS} rows" if len(in_rows(found, k)) > ROWS else ""
         typer.echo(f"picture in {grid}{some}")
-
-
-def as_rows(found: list[dict[str, Any]]) -> list[list[str]]:
-    """Items, or groups of them, as rows of words, the head first."""
-    flat = [
-        {"group": str(number), **item} | {"similarity": group["similarity"]}
-        for number, group in enumerate(found, 1)
-        if "items" in group
-        for item in group["items"]
-    ]
-    rows = flat or found
-    return [list(rows[0]), *([as_word(value) for value in row.values()] for row in rows)]
-
-
-def as_word(value: Any) -> str:
-    return "" if value is None else f"{value:.4f}" if isinstance(value, float) else str(value)
-
-
-def noted(found: list[dict[str, Any]]) -> str:
-    """What the columns mean, where that is not plain."""
-    if "items" in found[0]:
-        items = sum(len(group["items"]) for group in found)
-        return (
-            f"{len(found):,} groups of {items:,} items; similarity: the cosine of the weakest link that joins a group."
-        )
-    if "share" in found[0]:
-        return "share: of the neighbours' votes, those for the suggested label; own: those for the item's own."
-    return "similarity: cosine"
 
 
 @app.command()
@@ -389,44 +360,6 @@ def named(columns: list[str] | None) -> dict[str, str] | None:
     from likewise.training.recipe import parse_columns
 
     return None if columns is None else parse_columns(",".join(columns))
-
-
-def show(rows: list[list[str]], note: str = "") -> None:
-    """Print a table whose first row is its head, and below it what it depends on."""
-    from rich.console import Console
-    from rich.table import Table
-
-    from likewise.printable import printable
-
-    head, *body = ([printable(cell) for cell in row] for row in rows)
-    table = Table(*head)
-    for row in body:
-        table.add_row(*row)
-    # In a file or pipe there is no width to keep to. A name such as `a[b]` is no markup.
-    width = None if sys.stdout.isatty() else 160
-    console = Console(width=width, highlight=False, markup=False, emoji=False)
-    console.print(table)
-    if note:
-        console.print(printable(note), style="dim")
-
-
-def show_figures(found: dict[str, Any]) -> None:
-    """Print what an evaluation found."""
-    from likewise.evaluation.tables import tables
-
-    for table in tables(found):
-        show(table.rows, table.note)
-    *_, (name, row) = found.items()
-    typer.echo(f"{name}: {row['verdict']}")
-
-
-def show_json(found: Any) -> None:
-    import json
-
-    from likewise.printable import printable
-
-    # What is no UTF-8 becomes an escape of JSON's own, which reads as the file's name again.
-    typer.echo(printable(json.dumps(found, ensure_ascii=False, indent=2)))
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from likewise import ranks
 from likewise.data import Items
 from likewise.data.builtin import needed
 from likewise.data.sequences import Sequences
-from likewise.printable import printable
+from likewise.printing import printable
 from likewise.training.features import features
 from likewise.training.run import Encoder, check_layer, load
 from likewise.training.signals import Interrupted, end_on_signal
