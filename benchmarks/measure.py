@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -28,6 +28,7 @@ RESULTS = Path(__file__).parent / "RESULTS.md"
 READMES = [Path(__file__).parents[1] / name for name in ("README.md", "README.zh.md")]
 INTRO = "# Measured\n\nWritten by `make bench`; each section is one run.\n"
 MIB = 2**20
+K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
 
@@ -44,9 +45,9 @@ def race(contestants: dict[str, Callable[[], object]], repeats: int) -> dict[str
     return best
 
 
-def take_turns(contestants: Mapping[str, Callable[[], T]], rounds: int) -> dict[str, list[T]]:
+def take_turns(contestants: Mapping[K, Callable[[], T]], rounds: int) -> dict[K, list[T]]:
     """Return what each contestant returned in each round. Every round begins with another one of them."""
-    results: dict[str, list[T]] = {name: [] for name in contestants}
+    results: dict[K, list[T]] = {name: [] for name in contestants}
     names = list(contestants)
     for turn in range(rounds):
         first = turn % len(names)
@@ -88,24 +89,38 @@ class Stretch(NamedTuple):
     seconds: float
 
 
-def stretches(rows: Iterable[Mapping[str, Any]], batch_size: int) -> list[Stretch]:
-    """Read stretches from rows of metrics, each with its step and the items a second since the row before it."""
-    parts, before = [], 0
-    for row in rows:
-        steps = row["step"] - before
-        parts.append(Stretch(row["step"], steps, steps * batch_size / row["items_per_second"]))
-        before = row["step"]
-    return parts
+@dataclass(frozen=True)
+class TrainingRun:
+    """A whole training run, from the start of its process to its end."""
+
+    process: Finished
+    stretches: list[Stretch]
+    batch_size: int
+
+    @classmethod
+    def from_rows(cls, process: Finished, rows: Iterable[Mapping[str, Any]], batch_size: int) -> "TrainingRun":
+        """Read the stretches from rows of metrics, each with its step and the items a second since the row before."""
+        stretches, before = [], 0
+        for row in rows:
+            steps = row["step"] - before
+            stretches.append(Stretch(row["step"], steps, steps * batch_size / row["items_per_second"]))
+            before = row["step"]
+        return cls(process, stretches, batch_size)
+
+    @property
+    def rate(self) -> float:
+        """Items a second over all steps, with all that happens between them."""
+        return self.batch_size * self.stretches[-1].end / sum(stretch.seconds for stretch in self.stretches)
 
 
 def train_by_command(
     source: str | Path, *options: str, batch_size: int, environment: Mapping[str, str] | None = None
-) -> tuple[Finished, list[Stretch]]:
-    """Run `likewise train` in a process of its own, and return it with the stretches that its run logged."""
+) -> TrainingRun:
+    """Run `likewise train` in a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
         arguments = [str(source), *options, "--batch-size", str(batch_size), "--out", folder]
-        finished = run_process("-m", "likewise", "train", *arguments, environment=environment)
-        return finished, stretches(metrics.read(Path(folder) / "metrics.jsonl"), batch_size)
+        process = run_process("-m", "likewise", "train", *arguments, environment=environment)
+        return TrainingRun.from_rows(process, metrics.read(Path(folder) / "metrics.jsonl"), batch_size)
 
 
 def peak_memory(module: str, *arguments: str) -> float:

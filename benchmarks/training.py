@@ -13,7 +13,6 @@ import re
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -23,12 +22,10 @@ import torch
 
 from benchmarks.measure import (
     MIB,
-    Finished,
-    Stretch,
+    TrainingRun,
     describe_machine,
     quote_in_readme,
     run_process,
-    stretches,
     table,
     take_turns,
     train_by_command,
@@ -52,53 +49,43 @@ def images() -> np.ndarray:
     return small.repeat(4, axis=1).repeat(4, axis=2)
 
 
-@dataclass(frozen=True)
-class WholeRun:
-    """One run, from the start of its process to its end."""
-
-    process: Finished
-    stretches: list[Stretch]
-
-    @property
-    def rate(self) -> float:
-        """Images a second over all steps, and over all that happens between them."""
-        return BATCH * self.stretches[-1].end / sum(stretch.seconds for stretch in self.stretches)
-
-    def rate_of_epoch(self, epoch: int) -> float:
-        """Images a second of one epoch, counted from 1: the median over the stretches that end in it."""
-        steps = ITEMS // BATCH
-        inside = [stretch for stretch in self.stretches if (epoch - 1) * steps < stretch.end <= epoch * steps]
-        return median(BATCH * stretch.steps / stretch.seconds for stretch in inside)
-
-    @property
-    def final_evaluation(self) -> float:
-        """Estimate the seconds that the last stretch took beyond its steps."""
-        last = self.stretches[-1]
-        return last.seconds - BATCH * last.steps / self.rate_of_epoch(EPOCHS)
+def rate_of_epoch(run: TrainingRun, epoch: int) -> float:
+    """Return the images a second of one epoch, counted from 1: the median over the stretches that end in it."""
+    steps = ITEMS // BATCH
+    inside = [stretch for stretch in run.stretches if (epoch - 1) * steps < stretch.end <= epoch * steps]
+    return median(BATCH * stretch.steps / stretch.seconds for stretch in inside)
 
 
-def run_likewise(method: str, path: Path) -> WholeRun:
+def final_evaluation(run: TrainingRun) -> float:
+    """Estimate the seconds of the evaluation at a run's end: what its last stretch took beyond its steps."""
+    last = run.stretches[-1]
+    return last.seconds - BATCH * last.steps / rate_of_epoch(run, EPOCHS)
+
+
+def run_likewise(method: str, path: Path) -> TrainingRun:
     options = ["--method", method, "--encoder", "resnet_tiny", "--epochs", str(EPOCHS)]
     settings = ["--set", f"data.size={SIZE}", "--set", "data.test=0"]
-    return WholeRun(*train_by_command(path, *options, *settings, batch_size=BATCH))
+    return train_by_command(path, *options, *settings, batch_size=BATCH)
 
 
-def run_lightly(method: str, path: Path, workers: int) -> WholeRun:
+def run_lightly(method: str, path: Path, workers: int) -> TrainingRun:
     arguments = [method, str(path), str(EPOCHS), str(BATCH), str(workers)]
     process = run_process("-m", "benchmarks.lightly_methods", *arguments)
-    return WholeRun(process, stretches(json.loads(process.output.splitlines()[-1]), BATCH))
+    return TrainingRun.from_rows(process, json.loads(process.output.splitlines()[-1]), BATCH)
 
 
-def summary(runs: list[WholeRun]) -> dict[str, float]:
+MEASURED: dict[str, Callable[[TrainingRun], float]] = {
+    "rate": lambda run: run.rate,
+    "first": lambda run: rate_of_epoch(run, 1),
+    "last": lambda run: rate_of_epoch(run, EPOCHS),
+    "seconds": lambda run: run.process.seconds,
+    "final evaluation": final_evaluation,
+}
+
+
+def medians(runs: list[TrainingRun]) -> dict[str, float]:
     """Medians over the rounds."""
-    measured: dict[str, Callable[[WholeRun], float]] = {
-        "rate": lambda run: run.rate,
-        "first": lambda run: run.rate_of_epoch(1),
-        "last": lambda run: run.rate_of_epoch(EPOCHS),
-        "seconds": lambda run: run.process.seconds,
-        "final evaluation": lambda run: run.final_evaluation,
-    }
-    return {name: median(map(value, runs)) for name, value in measured.items()}
+    return {name: median(map(value, runs)) for name, value in MEASURED.items()}
 
 
 def main() -> None:
@@ -109,7 +96,7 @@ def main() -> None:
         for method, faster in FASTER.items():
             contestants = {"likewise": partial(run_likewise, method, path)}
             contestants |= {name: partial(run_lightly, method, path, workers) for name, workers in PEERS.items()}
-            measured = {name: summary(runs) for name, runs in take_turns(contestants, ROUNDS).items()}
+            measured = {name: medians(runs) for name, runs in take_turns(contestants, ROUNDS).items()}
             ours = measured["likewise"]
             for name, found in measured.items():
                 rates = [f"{found[which]:,.0f}" for which in ("rate", "first", "last")]
