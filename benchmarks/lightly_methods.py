@@ -25,7 +25,6 @@ from torch.utils.data import DataLoader, Dataset
 
 from benchmarks import peers  # noqa: F401 - prepares torchvision, which lightly imports
 from likewise import encoders
-from likewise.training.recipe import Recipe
 
 from lightly.loss import NTXentLoss  # isort: skip
 from lightly.models.modules import heads  # isort: skip
@@ -113,10 +112,10 @@ class LightlyMoCo(LightlyRun):
 METHODS = {"simclr": LightlySimCLR, "moco": LightlyMoCo}
 
 
-def main(method: str, path: str, epochs: int, batch_size: int, workers: int) -> None:
+def main(method: str, path: str, epochs: int, batch_size: int, workers: int, log_every: int) -> None:
     images = np.load(path)
     run = METHODS[method](images, images.shape[1], batch_size, workers)
-    total, log_every = epochs * len(run.loader), Recipe().training.log_every
+    total = epochs * len(run.loader)
     rows, since, seen = [], time.perf_counter(), 0
     for done, _ in enumerate(islice(run.steps(), total), start=1):
         if done % log_every == 0 or done == total:

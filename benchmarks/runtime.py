@@ -35,8 +35,8 @@ from benchmarks.measure import (
 )
 from likewise.training import metrics
 
-SOURCE, METHOD, BATCH, STEPS, ROUNDS = "mnist5k", "moco", 128, 100, 3
-SPIN_COUNTS = {"unset, libgomp's default": None, "20000, likewise's": "20000", "1000": "1000", "0, sleep at once": "0"}
+SOURCE, METHOD, BATCH, STEPS, ROUNDS = "mnist5k", "moco", 128, 80, 3
+SPIN_COUNTS = {"unset, libgomp's default": None, "20000, likewise's": "20000", "0, sleep at once": "0"}
 MALLOC = {"tuned by likewise": None, "LIKEWISE_MALLOC=system": "system"}
 
 
