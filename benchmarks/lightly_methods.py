@@ -1,9 +1,10 @@
 """lightly's SimCLR and MoCo with the settings its own examples use, as steps over a data loader.
 
-    python -m benchmarks.lightly_methods moco images.npy EPOCHS BATCH_SIZE WORKERS
+    python -m benchmarks.lightly_methods moco images.npy EPOCHS BATCH_SIZE WORKERS LOG_EVERY
 
-trains on the images, (n, h, w, c) uint8, and prints a JSON list of objects like the rows of likewise's metrics: the
-step, and the images a second since the object before. The loader's start and every pause between epochs count.
+trains on the images, (n, h, w, c) uint8, and prints a JSON list of objects like the rows of likewise's metrics: every
+LOG_EVERY steps the step, and the images a second since the object before. The loader's start and every pause between
+epochs count.
 
 Views are made one image at a time by its transforms, on PIL images in loader processes; the encoder is ours,
 so that only the library around it differs.
