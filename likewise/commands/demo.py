@@ -26,4 +26,4 @@ def demo(out: str | Path | None = None, steps: int | None = None, seed: int = 0)
     folder = out if out is not None else next(path for path in free if not path.exists())
     settings = SETTINGS if steps is None else {**SETTINGS, "training.steps": steps}
     run = train(SOURCE, method=METHOD, out=folder, seed=seed, settings=settings)
-    return run, evaluate(run.encoder, SOURCE, progress=False)
+    return run, evaluate(run.encoder, SOURCE)

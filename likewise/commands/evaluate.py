@@ -19,6 +19,7 @@ from likewise.evaluation.figures import Embedded, measure
 from likewise.malloc import keep_freed_memory
 from likewise.pairs.captions import matches
 from likewise.training.plan import split, spread
+from likewise.training.progress import Observer, Screen
 from likewise.training.run import Encoder
 
 WITH_VIEWS = 1024  # items of which two views are made
@@ -144,31 +145,34 @@ def evaluate(
         about["templates"] = list(TEMPLATES if templates is None else templates)
     found: dict[str, Any] = {"about": about}
     viewed = spread(test_ids, WITH_VIEWS)
-    for name, way in subject.ways(items, train_ids, by).items():
-        views = keys = None
-        if way.view is not None and by == "item":
-            (first, first_key), (second, second_key) = (
-                way.view(tested, viewed, which) for which in ("first", "second")
-            )
-            views, keys = (first, second), (first_key, second_key)
-        embedded = Embedded(seen[0].through(way), seen[1].through(way), views, keys)
-        if way.embed_text is not None and matched is not None:
-            embedded = replace(embedded, texts=(way.embed_text(texts), matched))
-        if way.embed_text is not None and prompts:
-            vectors = way.embed_text([text for row in prompts for text in row])
-            embedded = replace(embedded, named=(answers, vectors.view(len(prompts), len(prompts[0]), -1)))
-        try:
-            figures = measure(
-                embedded,
-                *labels,
-                k=k,
-                temperature=temperature,
-                loss_temperature=subject.temperature,
-                seed=seed,
-            )
-        except ValueError as error:
-            raise ValueError(f"{name}: {error}") from None
-        found[name] = figures.as_dict()
+    observer = Screen() if progress else Observer()
+    ways = subject.ways(items, train_ids, by)
+    for number, (name, way) in enumerate(ways.items(), 1):
+        with observer.waiting_for(f"evaluating: {name} ({number}/{len(ways)})"):
+            views = keys = None
+            if way.view is not None and by == "item":
+                (first, first_key), (second, second_key) = (
+                    way.view(tested, viewed, which) for which in ("first", "second")
+                )
+                views, keys = (first, second), (first_key, second_key)
+            embedded = Embedded(seen[0].through(way), seen[1].through(way), views, keys)
+            if way.embed_text is not None and matched is not None:
+                embedded = replace(embedded, texts=(way.embed_text(texts), matched))
+            if way.embed_text is not None and prompts:
+                vectors = way.embed_text([text for row in prompts for text in row])
+                embedded = replace(embedded, named=(answers, vectors.view(len(prompts), len(prompts[0]), -1)))
+            try:
+                figures = measure(
+                    embedded,
+                    *labels,
+                    k=k,
+                    temperature=temperature,
+                    loss_temperature=subject.temperature,
+                    seed=seed,
+                )
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from None
+            found[name] = figures.as_dict()
     return found
 
 

@@ -130,8 +130,8 @@ def _run(encoder: Encoder, layer: str | None, columns: Mapping[str, str] | None,
 
         def view(items: Items, ids: Ids, which: str) -> tuple[Tensor, Tensor]:
             rows = _views(encoder, items, ids, which, device)
-            keys = _through(network, rows)
-            return _through(network[0], rows) if layer == "backbone" else keys, keys
+            vectors, keys = _through(network, rows)
+            return vectors if layer == "backbone" else keys, keys
 
         def embed_text(texts: Sequence[str]) -> Tensor:
             assert text is not None
@@ -204,7 +204,11 @@ def _views(encoder: Encoder, items: Items, ids: Ids, which: str, device: torch.d
 
 
 @torch.no_grad()
-def _through(network: nn.Module, parts: list[Tensor]) -> Tensor:
+def _through(network: nn.Sequential, parts: list[Tensor]) -> tuple[Tensor, Tensor]:
+    """What the backbone makes of views that come in parts, and what the head makes of that: (n, d) each."""
     dtype = place_of(network).dtype
     network.eval()
-    return torch.cat([network(part.to(dtype)).float().cpu() for part in parts])
+    backbone, head = network
+    vectors = [backbone(part.to(dtype)) for part in parts]
+    keys = [head(part) for part in vectors]
+    return torch.cat([part.float().cpu() for part in vectors]), torch.cat([part.float().cpu() for part in keys])

@@ -103,7 +103,8 @@ def train(
     run = trainer.run()
     if ranks.is_first():
         try:
-            write_whole(run.report, render(contents(trainer, run.metrics)))
+            with observer.waiting_for("writing the report"):
+                write_whole(run.report, render(contents(trainer, run.metrics)))
         except ValueError as error:  # the run is whole all the same
             observer.say(f"the report could not be written: {error}")
     return run

@@ -323,12 +323,21 @@ async function watch() {
   }
 }
 
+// Draws how much is done of what the page waits for, 0 to 1; null where nobody knows.
+function showShare(share) {
+  const bar = byId("progress"), percent = Math.floor(100 * (share ?? 0));
+  bar.hidden = share == null;
+  bar.setAttribute("aria-valuenow", percent);
+  bar.firstElementChild.style.width = `${percent}%`;
+}
+
 async function arrive() {
   for (;;) {
-    const { ready, failed, said } = await ask("/status").catch(() => ({ said: "Waiting for the server …" }));
+    const { ready, failed, said, share } = await ask("/status").catch(() => ({ said: "Waiting for the server …" }));
+    showShare(ready ? null : share);
     if (ready) return begin();
     if (failed) throw new Error(said);
-    say(said);
+    if (byId("message").textContent !== said) say(said); // said again it would be read aloud again
     await wait(AGAIN.status);
   }
 }

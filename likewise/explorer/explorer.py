@@ -26,7 +26,7 @@ class Explorer:
     def __init__(
         self,
         run: Path,
-        make_scene: Callable[[Callable[[str], None]], Scene],
+        make_scene: Callable[[Callable[[str, float], None]], Scene],
         warn: Callable[[str], None] = lambda words: None,
     ) -> None:
         self.run = Run(run)
@@ -35,6 +35,7 @@ class Explorer:
         self.scene: Scene | None = None
         self.failed = False
         self.said = "The run is not finished: its map comes when it is."
+        self.share: float | None = None  # of what is said to be going on, how much is done
         self.id = secrets.token_hex(8)  # a page that was opened before this one began asks for another
         self.one_at_a_time = threading.Lock()  # decoding and encoding: what memory they take is bounded
         self._curves: tuple[Any, dict[str, Any]] = (None, {})  # what was told last, and of which file
@@ -48,15 +49,21 @@ class Explorer:
             self.scene = scene
         except Exception as error:  # said on the page too; a thread that dies says it to nobody
             kind = "" if isinstance(error, ValueError | OSError) else f"{type(error).__name__}: "
-            self.failed, self.said = True, kind + " ".join(str(error).split())
+            self.failed, self.said, self.share = True, kind + " ".join(str(error).split()), None
             self.warn(self.said)
 
-    def _say(self, words: str) -> None:
-        self.said = words
+    def _say(self, words: str, share: float) -> None:
+        self.said, self.share = words, share
 
     def status(self) -> dict[str, Any]:
-        """Whether there is a map, and if not, why."""
-        return {"id": self.id, "ready": self.scene is not None, "failed": self.failed, "said": self.said}
+        """Whether there is a map, and if not, why, and how much of what it waits for is done, 0 to 1."""
+        return {
+            "id": self.id,
+            "ready": self.scene is not None,
+            "failed": self.failed,
+            "said": self.said,
+            "share": self.share,
+        }
 
     def about(self, scene: Scene) -> dict[str, Any]:
         """What the page has to know before it draws."""

@@ -1,5 +1,7 @@
 """Where items lie on the map, and in which clusters: quick also for very many."""
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.cluster import MiniBatchKMeans
@@ -9,15 +11,15 @@ from likewise.search import exact
 from likewise.search.exact import Places, Rows
 from likewise.training.plan import spread
 
-LANDMARKS = 4_000  # items that t-SNE places; the others lie between them
+LANDMARKS = 5_000  # items that t-SNE places; the others lie between them
 BETWEEN = 4  # landmarks that decide where another lies
 CLUSTERS, MOST_CLUSTERS = 10, 50
 
 
-def laid_out(units: Rows) -> tuple[str, NDArray[np.float32]]:
-    """What was done, and places (n, 2) in 0 to 1 of unit rows (n, d)."""
+def laid_out(units: Rows, tell_share: Callable[[float], None] = lambda share: None) -> tuple[str, NDArray[np.float32]]:
+    """What was done, and places (n, 2) in 0 to 1 of unit rows (n, d); `tell_share` is called as t-SNE proceeds."""
     landmarks = spread(np.arange(len(units)), LANDMARKS)
-    name, found = plane(units[landmarks])
+    name, found = plane(units[landmarks], tell_share)
     if len(landmarks) == len(units):
         return name, found
     similarity, nearest = exact.search(units[landmarks], units, BETWEEN, None)

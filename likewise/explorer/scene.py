@@ -6,6 +6,7 @@ import os
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,18 +43,23 @@ class Scene:
         layer: str | None = None,
         roles: Mapping[str, str] | None = None,
         table: Table | None = None,
-        say: Callable[[str], None] = lambda words: None,
+        say: Callable[[str, float], None] = lambda words, share: None,
     ) -> "Scene":
-        """The scene of a run's encoder on a source, by default the run's own. What takes long is kept in the run."""
-        say("Embedding the items …")
-        searcher = Searcher.open(run, source, layer=layer, columns=roles, progress=False)
+        """The scene of a run's encoder on a source, by default the run's own. What takes long is kept in the run.
+
+        `say` is called with what is being done and the share of it that is done, 0 to 1.
+        """
+        embedding = partial(say, "Embedding the items …")
+        embedding(0)
+        searcher = Searcher.open(run, source, layer=layer, columns=roles, progress=False, tell_share=embedding)
         items, index = searcher.items, searcher.index
-        say(f"Drawing a map of {len(items):,} items …")
+        drawing = partial(say, f"Drawing a map of {len(items):,} items …")
+        drawing(0)
         drawn = spread(np.arange(len(items)), MOST_DRAWN)
         kept = run / "explore" / f"{hashlib.sha256(index.belongs_to.encode()).hexdigest()[:12]}.npz"
         found = _kept(kept, len(drawn), len(items))
         if found is None:
-            how, points = laid_out(index.vectors[drawn])
+            how, points = laid_out(index.vectors[drawn], drawing)
             found = how, points, clusters(index.vectors, len(items.classes))
             _keep(kept, *found)
         how, points, grouped = found

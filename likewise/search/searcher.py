@@ -7,7 +7,7 @@ layer and data.
 import contextlib
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -54,11 +54,13 @@ class Searcher:
         index: str | Path | None = None,
         columns: Mapping[str, str] | None = None,
         progress: bool = True,
+        tell_share: Callable[[float], None] = lambda share: None,
     ) -> "Searcher":
         """An index over a source, by default the run's own data.
 
         `kind` is flat, hnsw, ivfpq, or chosen by size. It is kept in the folder `index`, by default below the run's,
-        and taken from there, unless it belongs to another encoder, layer or data: then it is refused.
+        and taken from there, unless it belongs to another encoder, layer or data: then it is refused. `tell_share`
+        is called with the share of the items that is embedded, 0 to 1.
         """
         structures.check_kind(kind)
         encoder = run if isinstance(run, Encoder) else load(run).to(ranks.device())
@@ -75,7 +77,8 @@ class Searcher:
                 raise SearchError(f"the index in {folder} must be {kind}, got {kept.kind}: {AGAIN}")
             return cls(encoder, items, kept, layer)
         kind = structures.choose(kind, len(items))  # now, and not when all is embedded
-        vectors = features(encoder.up_to(layer), encoder.augmentation, items, np.arange(len(items))).numpy()
+        network, ids = encoder.up_to(layer), np.arange(len(items))
+        vectors = features(network, encoder.augmentation, items, ids, tell_share).numpy()
         built = Index.build(vectors, kind, belongs_to=belongs_to)
         if index is not None:
             built.save(index)

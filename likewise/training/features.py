@@ -1,7 +1,7 @@
 """From items to their features: through a network, in parts that fit in memory."""
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -24,13 +24,21 @@ PIECE = 2**18  # samples of a sequence that are embedded in one piece
 
 
 @torch.no_grad()
-def features(network: nn.Module, augmentation: augment.Augmentation, items: Items, ids: NDArray[np.int64]) -> Tensor:
+def features(
+    network: nn.Module,
+    augmentation: augment.Augmentation,
+    items: Items,
+    ids: NDArray[np.int64],
+    tell_share: Callable[[float], None] = lambda share: None,
+) -> Tensor:
     """Embeddings (n, d) float32 of some items, in evaluation mode, on the host.
 
-    A long sequence is embedded in pieces, and is their mean, weighted by their length.
+    A long sequence is embedded in pieces, and is their mean, weighted by their length. `tell_share` is called after
+    every part with the share of the items that is done, 0 to 1.
     """
     parameter = place_of(network)
     found: Tensor | None = None
+    done = 0.0
     with evaluating(network):
         # Folding was measured on CPUs only, so accelerators run the network as it is.
         quickest = folded(network) if parameter.device.type == "cpu" else network
@@ -39,6 +47,8 @@ def features(network: nn.Module, augmentation: augment.Augmentation, items: Item
             vectors = quickest(rows).float().cpu() * torch.from_numpy(part.shares)[:, None]
             found = vectors.new_zeros(len(ids), vectors.shape[1]) if found is None else found
             found.index_add_(0, torch.from_numpy(part.places), vectors)
+            done += float(part.shares.sum())
+            tell_share(min(1.0, done / len(ids)))
     assert found is not None
     return found
 

@@ -1,8 +1,9 @@
-"""What people see while a run goes: the plan, a live line in a terminal, plain lines elsewhere, warnings."""
+"""What people see while they wait: the plan, a live line in a terminal, plain lines elsewhere, warnings."""
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from rich.console import Console
@@ -21,6 +22,10 @@ class Observer:
     def row(self, row: Mapping[str, Any]) -> None: ...
     def say(self, sentence: str) -> None: ...
     def stop(self) -> None: ...
+
+    def waiting_for(self, what: str) -> AbstractContextManager[None]:
+        """Say what people are waiting for until the block ends."""
+        return nullcontext()
 
 
 class Screen(Observer):
@@ -66,6 +71,16 @@ class Screen(Observer):
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
+
+    @contextmanager
+    def waiting_for(self, what: str) -> Iterator[None]:
+        """Say what people are waiting for: in a terminal a line that disappears with the block, elsewhere one line."""
+        if self.console.is_terminal:
+            with self.console.status(f"{escape(what)} …"):
+                yield
+        else:
+            self.console.print(f"{escape(what)} …", soft_wrap=True)
+            yield
 
 
 def words(row: Mapping[str, Any], evaluated: Mapping[str, float]) -> str:

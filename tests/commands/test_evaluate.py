@@ -212,3 +212,12 @@ def test_mistakes_are_one_sentence(run, here):
         ValueError, match=r"^a file of embeddings is measured without other data, got e\.npz and digits$"
     ):
         likewise.evaluate("e.npz", "digits")
+
+
+def test_each_encoder_is_named_while_it_is_evaluated(run):
+    result = command(run.folder)
+    assert result.stderr.splitlines() == [
+        "evaluating: raw input (1/3) …",
+        "evaluating: untrained encoder (2/3) …",
+        "evaluating: learned encoder (3/3) …",
+    ]
