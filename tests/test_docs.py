@@ -83,7 +83,7 @@ def explored(arguments, folder):
         assert said.startswith("runs/digits at http://127.0.0.1:")
         assert said.endswith(" (Ctrl-C ends it)\n")
         url = re.search(r"http://\S+", said)[0]
-        end = time.monotonic() + 300
+        end = time.monotonic() + 600
         try:
             while not json.load(urllib.request.urlopen(f"{url}status"))["ready"]:
                 assert time.monotonic() < end
@@ -92,7 +92,7 @@ def explored(arguments, folder):
             assert json.load(urllib.request.urlopen(f"{url}about"))["items"] == 1797
         finally:
             started.send_signal(signal.SIGINT)
-        assert started.wait(timeout=60) == 0
+        assert started.wait(timeout=600) == 0
 
 
 def names(table: str) -> list[str]:

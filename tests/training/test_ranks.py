@@ -20,7 +20,7 @@ from likewise.training.batches import Batches
 from likewise.training.plan import make_plan
 from likewise.training.signals import Interrupted
 from tests.training import plain_encoder
-from tests.training.conftest import ENVIRONMENT, ROOT, assert_same, rows, whole
+from tests.training.conftest import ENVIRONMENT, PATIENCE, ROOT, assert_same, rows, whole
 from tests.training.test_captions import pictures
 from tests.waves import series
 
@@ -161,7 +161,7 @@ def two(tmp_path_factory):
         for rank in "01"
     ]
     try:
-        errors = [process.communicate(timeout=300)[1] for process in processes]
+        errors = [process.communicate(timeout=PATIENCE)[1] for process in processes]
     finally:
         for process in processes:
             process.kill()
@@ -251,7 +251,7 @@ def likewise_command(*arguments):
         env=ENVIRONMENT,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PATIENCE,
     )
 
 
