@@ -43,9 +43,14 @@ def names(tmp_path_factory):
     return path
 
 
-def test_recall_is_that_of_a_loop_over_the_held_out_part(run):
+@pytest.fixture(scope="module")
+def figures(run):
+    return likewise.evaluate(run, progress=False)
+
+
+def test_recall_is_that_of_a_loop_over_the_held_out_part(run, figures):
     """Of all distinct captions of the part, an image's own best is at a place; in both directions."""
-    found = likewise.evaluate(run, progress=False)["learned encoder"]["cross_modal"]
+    found = figures["learned encoder"]["cross_modal"]
     encoder, items = likewise.load(run), data.open("shapes")
     _, test = split(items, encoder.recipe)
     images = normalize(torch.from_numpy(encoder.embed("shapes", progress=False).vectors[test]), dim=1)
@@ -61,11 +66,10 @@ def test_recall_is_that_of_a_loop_over_the_held_out_part(run):
             assert share == pytest.approx(np.mean([rank <= k for rank in ranks]))
 
 
-def test_learning_shows_in_both_directions(run):
-    found = likewise.evaluate(run, progress=False)
-    assert "cross_modal" not in found["raw input"], "pixels know no words"
+def test_learning_shows_in_both_directions(figures):
+    assert "cross_modal" not in figures["raw input"], "pixels know no words"
     for way in ("image_to_text", "text_to_image"):
-        learned, untrained = (found[f"{name} encoder"]["cross_modal"][way] for name in ("learned", "untrained"))
+        learned, untrained = (figures[f"{name} encoder"]["cross_modal"][way] for name in ("learned", "untrained"))
         assert learned["recall"][10] > untrained["recall"][10] + 0.2
         assert learned["median_rank"] < untrained["median_rank"]
 
