@@ -15,6 +15,7 @@ from likewise.data import DataError
 from likewise.explorer.columns import Table, made
 from likewise.explorer.scene import Scene
 from tests.explorer.conftest import COLOURS, EACH, image, serving, trained, until
+from tests.maps import real_maps
 
 COUNT = 3 * EACH + 1
 
@@ -256,7 +257,8 @@ def test_many_items_lie_between_landmarks(monkeypatch):
     labels = np.arange(600) % 3
     units = centres[labels] + rng.normal(0, 0.05, (600, 8))
     units = (units / np.linalg.norm(units, axis=1, keepdims=True)).astype(np.float32)
-    how, points = layout.laid_out(units)
+    with real_maps():
+        how, points = layout.laid_out(units)
     assert how.startswith("t-SNE of 60 items; the others lie between")
     middles = np.stack([points[labels == c].mean(axis=0) for c in range(3)])
     nearest = np.linalg.norm(points[:, None] - middles, axis=2).argmin(axis=1)

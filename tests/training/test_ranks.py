@@ -24,6 +24,7 @@ from likewise.training.batches import Batches
 from likewise.training.plan import make_plan
 from likewise.training.recipe import RecipeError
 from likewise.training.signals import Interrupted
+from tests.maps import plain_maps
 from tests.training import plain_encoder
 from tests.training.conftest import ENVIRONMENT, PATIENCE, ROOT, assert_same, rows, whole
 from tests.training.test_captions import pictures
@@ -107,6 +108,11 @@ def run(folder, case, *, resume=False, **more):
 def train_all(folder):
     """Every case in turn, in one process group; the numbers that cannot be seen from outside go to a file."""
     torch.set_num_threads(1)
+    with plain_maps():
+        train_each(folder)
+
+
+def train_each(folder):
     for case in CASES:
         run(folder, case)
     assert ranks.count() == 2
