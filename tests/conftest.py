@@ -19,7 +19,7 @@ settings.load_profile("patient")
 # The files that take longest, the longest first. They are started first, so that at the end of the suite no
 # process waits for another that still has a long file before it.
 LONGEST = (
-    *("training/test_methods.py", "training/test_ranks.py", "test_docs.py", "training/test_resume.py"),
+    *("test_docs.py", "training/test_methods.py", "training/test_ranks.py", "training/test_resume.py"),
     *("commands/test_captions.py", "commands/test_export.py", "explorer/test_page.py", "commands/test_evaluate.py"),
     *("report/test_contents.py", "report/test_page.py", "commands/test_search.py", "commands/test_embed.py"),
     *("test_cli.py", "commands/test_finetune.py", "commands/test_sequences.py", "training/test_captions.py"),
