@@ -54,12 +54,15 @@ bench: $(PEERS)/installed
 	$(PEERS)/bin/python -m benchmarks.augmentation
 	$(PEERS)/bin/python -m benchmarks.training
 	$(PEERS)/bin/python -m benchmarks.training memory
+	$(PEERS)/bin/python -m benchmarks.step
 	$(PEERS)/bin/python -m benchmarks.evaluation
 	$(PEERS)/bin/python -m benchmarks.sequences
 	$(PEERS)/bin/python -m benchmarks.captions
 	$(PEERS)/bin/python -m benchmarks.embed
 	$(PEERS)/bin/python -m benchmarks.embed memory
 	$(PEERS)/bin/python -m benchmarks.search
+	$(PEERS)/bin/python -m benchmarks.runtime threads
+	$(PEERS)/bin/python -m benchmarks.runtime malloc
 
 study: install
 	rm -rf runs/studies

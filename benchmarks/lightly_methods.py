@@ -1,12 +1,21 @@
 """lightly's SimCLR and MoCo with the settings its own examples use, as steps over a data loader.
 
+    python -m benchmarks.lightly_methods moco images.npy EPOCHS BATCH_SIZE WORKERS
+
+trains on the images, (n, h, w, c) uint8, and prints a JSON list of objects like the rows of likewise's metrics: the
+step, and the images a second since the object before. The loader's start and every pause between epochs count.
+
 Views are made one image at a time by its transforms, on PIL images in loader processes; the encoder is ours,
 so that only the library around it differs.
 """
 
 import copy
+import json
 import math
+import sys
+import time
 from collections.abc import Iterator
+from itertools import islice
 
 import numpy as np
 import torch
@@ -16,6 +25,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from benchmarks import peers  # noqa: F401 - prepares torchvision, which lightly imports
 from likewise import encoders
+from likewise.training.recipe import Recipe
 
 from lightly.loss import NTXentLoss  # isort: skip
 from lightly.models.modules import heads  # isort: skip
@@ -98,3 +108,23 @@ class LightlyMoCo(LightlyRun):
         with torch.no_grad():
             key = self.copy(second)
         return self.criterion(query, key)
+
+
+METHODS = {"simclr": LightlySimCLR, "moco": LightlyMoCo}
+
+
+def main(method: str, path: str, epochs: int, batch_size: int, workers: int) -> None:
+    images = np.load(path)
+    run = METHODS[method](images, images.shape[1], batch_size, workers)
+    total, log_every = epochs * len(run.loader), Recipe().training.log_every
+    rows, since, seen = [], time.perf_counter(), 0
+    for done, _ in enumerate(islice(run.steps(), total), start=1):
+        if done % log_every == 0 or done == total:
+            now = time.perf_counter()
+            rows.append({"step": done, "items_per_second": (done - seen) * batch_size / (now - since)})
+            since, seen = now, done
+    print(json.dumps(rows))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], *map(int, sys.argv[3:]))

@@ -25,6 +25,7 @@ from benchmarks.measure import (
     race,
     report_peak_memory,
     table,
+    verdict,
     write_section,
 )
 from benchmarks.peers import InfoNCEPyTorch, LightlyNTXent, MetricLearningNTXent, OpenClipLoss
@@ -200,10 +201,6 @@ def products(flops: float, n: int, d: int) -> Callable[[], None]:
     return run
 
 
-def _verdict(reached: float, wanted: float, unit: str) -> str:
-    return f"{reached:.3g}{unit} of {wanted:g}{unit}" + ("" if reached >= wanted else ", **short**")
-
-
 def milliseconds(seconds: float) -> str:
     return f"{seconds * 1e3:,.0f} ms" if seconds >= 0.1 else f"{seconds * 1e3:.1f} ms"
 
@@ -229,9 +226,9 @@ class Compared:
         share = self.seconds[MM] / self.seconds[OURS]
         return [
             self.case.title,
-            _verdict(seconds, self.case.faster, "×"),
-            _verdict(mebibytes, self.case.leaner, "×"),
-            _verdict(100 * share, 60, " %"),
+            verdict(seconds, self.case.faster, "×"),
+            verdict(mebibytes, self.case.leaner, "×"),
+            verdict(100 * share, 60, " %"),
         ]
 
     def rows(self) -> list[list[str]]:

@@ -1,22 +1,35 @@
-"""How things are measured here: side by side, best of several, each peak memory in a process of its own."""
+"""How things are measured here: side by side and in turns, each peak memory in a process of its own.
+
+A kernel's time is the best of several repeats (`race`). What a user waits for is a whole command: it runs as a process
+of its own (`run_process`), by the wall clock, and its time is the median over rounds in which all contestants take
+turns (`take_turns`).
+"""
 
 import datetime
 import os
 import platform
 import re
+import resource
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
 
 import torch
+
+from likewise.training import metrics
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
 READMES = [Path(__file__).parents[1] / name for name in ("README.md", "README.zh.md")]
 INTRO = "# Measured\n\nWritten by `make bench`; each section is one run.\n"
 MIB = 2**20
+K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
 
 
 def race(contestants: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
@@ -30,6 +43,84 @@ def race(contestants: dict[str, Callable[[], object]], repeats: int) -> dict[str
             run()
             best[name] = min(best[name], time.perf_counter() - start)
     return best
+
+
+def take_turns(contestants: Mapping[K, Callable[[], T]], rounds: int) -> dict[K, list[T]]:
+    """Return what each contestant returned in each round. Every round begins with another one of them."""
+    results: dict[K, list[T]] = {name: [] for name in contestants}
+    names = list(contestants)
+    for turn in range(rounds):
+        first = turn % len(names)
+        for name in names[first:] + names[:first]:
+            results[name].append(contestants[name]())
+            print(f"round {turn + 1} of {rounds}: {name}", file=sys.stderr, flush=True)
+    return results
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A process that ended well."""
+
+    seconds: float  # by the wall clock, from its start to its end
+    output: str  # what it wrote to standard output
+    usage: resource.struct_rusage  # of the process and of the children that it waited for
+
+
+def run_process(*arguments: str, environment: Mapping[str, str] | None = None) -> Finished:
+    """Run this Python with some arguments, to the end, in the same environment if no other is given."""
+    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
+        began = time.perf_counter()
+        process = subprocess.Popen([sys.executable, *arguments], stdout=output, stderr=errors, env=environment)
+        _, status, usage = os.wait4(process.pid, 0)  # subprocess itself does not tell what one child used
+        seconds = time.perf_counter() - began
+        process.returncode = os.waitstatus_to_exitcode(status)
+        output.seek(0)
+        errors.seek(0)
+        if process.returncode:
+            raise RuntimeError(f"{' '.join(arguments)} ended with {process.returncode}: {errors.read()}")
+        return Finished(seconds, output.read(), usage)
+
+
+class Stretch(NamedTuple):
+    """The steps of a run between two rows of its metrics."""
+
+    end: int  # the last of these steps, counted from 1
+    steps: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class TrainingRun:
+    """A whole training run, from the start of its process to its end."""
+
+    process: Finished
+    stretches: list[Stretch]
+    batch_size: int
+
+    @classmethod
+    def from_rows(cls, process: Finished, rows: Iterable[Mapping[str, Any]], batch_size: int) -> "TrainingRun":
+        """Read the stretches from rows of metrics, each with its step and the items a second since the row before."""
+        stretches, before = [], 0
+        for row in rows:
+            steps = row["step"] - before
+            stretches.append(Stretch(row["step"], steps, steps * batch_size / row["items_per_second"]))
+            before = row["step"]
+        return cls(process, stretches, batch_size)
+
+    @property
+    def rate(self) -> float:
+        """Items a second over all steps, with all that happens between them."""
+        return self.batch_size * self.stretches[-1].end / sum(stretch.seconds for stretch in self.stretches)
+
+
+def train_by_command(
+    source: str | Path, *options: str, batch_size: int, environment: Mapping[str, str] | None = None
+) -> TrainingRun:
+    """Run `likewise train` in a process of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = [str(source), *options, "--batch-size", str(batch_size), "--out", folder]
+        process = run_process("-m", "likewise", "train", *arguments, environment=environment)
+        return TrainingRun.from_rows(process, metrics.read(Path(folder) / "metrics.jsonl"), batch_size)
 
 
 def peak_memory(module: str, *arguments: str) -> float:
@@ -70,6 +161,11 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A Markdown table, the first column to the left, numbers to the right."""
     lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def verdict(reached: float, wanted: float, unit: str) -> str:
+    """Say what was reached of what was wanted, at least."""
+    return f"{reached:.3g}{unit} of {wanted:g}{unit}" + ("" if reached >= wanted else ", **short**")
 
 
 def write_section(title: str, text: str, page: Path = RESULTS, intro: str = INTRO) -> None:

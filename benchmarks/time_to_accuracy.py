@@ -55,9 +55,9 @@ def run_ours(method: str, source: str, seconds: float) -> tuple[int, float, torc
 
 
 def run_lightly(method: str, images: np.ndarray, seconds: float) -> tuple[int, float, torch.nn.Module]:
-    from benchmarks.lightly_methods import LightlyMoCo, LightlySimCLR
+    from benchmarks.lightly_methods import METHODS
 
-    run = {"simclr": LightlySimCLR, "moco": LightlyMoCo}[method](images, 32)
+    run = METHODS[method](images, 32)
     began, steps = time.perf_counter(), 0
     for _ in run.steps():
         steps += 1

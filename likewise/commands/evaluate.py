@@ -16,6 +16,7 @@ from likewise.data import DataError, Items
 from likewise.data.labels import read_names
 from likewise.data.sequences import Sequences
 from likewise.evaluation.figures import Embedded, measure
+from likewise.malloc import keep_freed_memory
 from likewise.pairs.captions import matches
 from likewise.training.plan import split, spread
 from likewise.training.run import Encoder
@@ -83,6 +84,7 @@ def evaluate(
     the classes (a file with one a line, or a list), by zero-shot classification: each name is put into each of the
     `templates`, as in "a photo of a {}", by default a few.
     """
+    keep_freed_memory()
     if by not in ("item", "frame"):
         raise ValueError(f"by must be item or frame, got {by!r}")
     subject = subject_of(encoder, train, layer=layer, columns=columns, size=size, seed=seed, progress=progress)

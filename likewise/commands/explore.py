@@ -38,6 +38,7 @@ def explore(
     from likewise.explorer.guard import is_loopback
     from likewise.explorer.scene import Scene
     from likewise.explorer.server import application
+    from likewise.threads import restored_thread_count
 
     folder = Path(run)
     if not (folder / "recipe.toml").is_file():
@@ -68,7 +69,8 @@ def explore(
     if open_browser:
         webbrowser.open(url)
     try:
-        uvicorn.Server(config).run(sockets=[listening])
+        with restored_thread_count():
+            uvicorn.Server(config).run(sockets=[listening])
     except KeyboardInterrupt:  # that is how it ends
         pass
     finally:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from likewise import ranks
+from likewise.malloc import keep_freed_memory
 from likewise.report.contents import contents
 from likewise.report.page import render
 from likewise.training import plan
@@ -52,6 +53,7 @@ def train(
     in the data (`{"y": "digit"}`). With `resume`, a run that was
     cut off goes on from its last checkpoint, as if nothing had happened.
     """
+    keep_freed_memory()
     written: dict[str, Any] = read_toml(recipe) if recipe is not None else {}
     named = {
         "pairs.kind": pairs,

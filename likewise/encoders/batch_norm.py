@@ -13,6 +13,8 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 
+IN_CACHE = 2**19  # numbers in a batch that a CPU's cache holds, about
+
 
 class _SplitBatchNorm(_BatchNorm):
     """In training, `splits` groups of consecutive rows, each normalised by its own mean and variance.
@@ -48,9 +50,10 @@ class _SplitBatchNorm(_BatchNorm):
             got = f"shape {tuple(input.shape)}"
             raise ValueError(f"{self.splits} groups need more than one value a channel each, got a batch of {got}")
         means, variances = torch.zeros(2, self.splits, self.num_features, dtype=self._dtype(input), device=input.device)
-        # Compiled, or on an accelerator, the copies of plain torch are cheap; on a CPU they cost as much as the norm.
-        apart = _in_place if input.device.type == "cpu" and not torch.compiler.is_compiling() else _concatenated
-        output = apart(input, self.weight, self.bias, means, variances, self.eps)
+        if input.device.type == "cpu" and input.numel() > IN_CACHE and not torch.compiler.is_compiling():
+            output = _group_by_group(input, self.weight, self.bias, means, variances, self.eps)
+        else:
+            output = _groups_as_channels(input, self.weight, self.bias, means, variances, self.eps)
         self._follow(means.mean(dim=0), variances.mean(dim=0))
         return output
 
@@ -73,23 +76,40 @@ class _SplitBatchNorm(_BatchNorm):
         return f"{super().extra_repr()}, splits={self.splits}"  # type: ignore[no-untyped-call]
 
 
-def _concatenated(
+def _groups_as_channels(
     batch: Tensor, weight: Tensor | None, bias: Tensor | None, means: Tensor, variances: Tensor, eps: float
 ) -> Tensor:
-    """Batch norm of every group; `means` and `variances` (splits, c) take their statistics."""
-    sizes = [len(group) for group in batch.tensor_split(len(means))]
-    parts = torch.split_with_sizes(batch, sizes)  # its gradient is one copy, that of tensor_split one a group
-    groups = zip(parts, means, variances, strict=True)
+    """Normalise all groups in one call, in which every group has channels of its own.
+
+    `means` and `variances` (splits, c) are filled with the groups' statistics. The batch is copied before the call and
+    after it, which is cheap on an accelerator, where the number of kernels counts, and within a CPU's cache.
+    """
+    splits = len(means)
+    if longer := len(batch) % splits:  # the first groups have one row more than the others
+        first = longer * (len(batch) // splits + 1)
+        parts = [
+            (batch[:first], means[:longer], variances[:longer]),
+            (batch[first:], means[longer:], variances[longer:]),
+        ]
+        return torch.cat([_groups_as_channels(part, weight, bias, mean, var, eps) for part, mean, var in parts])
+    # Where channels come last in memory, they stay last, because changing the order would slow down convolutions.
+    last = batch.movedim(1, -1)
+    is_last = last.is_contiguous()
+    rows = last.flatten(0, -2) if is_last else batch  # (n · h · w, c) or (n, c, h, w)
+    grouped = rows.reshape(splits, -1, *rows.shape[1:]).transpose(0, 1)  # (n / splits, splits, c, …)
+    weights, biases = (None if each is None else each.repeat(splits) for each in (weight, bias))
     # With momentum 1 the running statistics of a group are its own mean and unbiased variance.
-    return torch.cat(
-        [functional.batch_norm(group, mean, var, weight, bias, True, 1.0, eps) for group, mean, var in groups]
+    wide = functional.batch_norm(
+        grouped.flatten(1, 2), means.view(-1), variances.view(-1), weights, biases, True, 1.0, eps
     )
+    rows = wide.view(grouped.shape).transpose(0, 1).flatten(0, 1)
+    return rows.view(last.shape).movedim(-1, 1) if is_last else rows
 
 
-def _in_place(
+def _group_by_group(
     batch: Tensor, weight: Tensor | None, bias: Tensor | None, means: Tensor, variances: Tensor, eps: float
 ) -> Tensor:
-    """`_concatenated`, every group written where it belongs: as fast as the norm of the whole batch."""
+    """`_groups_as_channels` without copies: one call for each group, which writes where its rows belong."""
     output: Tensor = _SplitNorm.apply(batch, weight, bias, means, variances, eps)  # type: ignore[no-untyped-call]
     return output
 

@@ -28,7 +28,7 @@ class CausalConvolution(nn.Conv1d):
         # As an image of one row, channels last: that is how the rows lie in memory already.
         image = padded.transpose(1, 2)[:, :, None]
         found = functional.conv2d(image, self.weight[:, :, None], self.bias, stride=(1, self.stride[0]))
-        return found[:, :, 0].transpose(1, 2)
+        return found.squeeze(2).transpose(1, 2)  # not found[:, :, 0]: the gradient of an index is a copy
 
 
 class Frames(nn.Module):

@@ -5,6 +5,8 @@ import contextlib
 import csv
 import io
 import json
+from collections.abc import Callable
+from functools import wraps
 from importlib import resources
 from typing import Any
 from urllib.parse import unquote
@@ -26,6 +28,7 @@ from likewise.explorer.guard import Guard
 from likewise.explorer.scene import Scene
 from likewise.report.page import plain
 from likewise.report.pictures import magnified, of_items
+from likewise.threads import use_one_core
 
 PAGE = {  # what the page is made of: its kind and the package that has it
     "page.html": ("text/html", "explorer"),
@@ -46,6 +49,17 @@ class Refusal(Exception):  # noqa: N818 - said to people
     def __init__(self, status: int, words: str) -> None:
         super().__init__(words)
         self.status = status
+
+
+def on_one_core(handler: Callable[[Request], Response]) -> Callable[[Request], Response]:
+    """Answer in a thread of the server without an OpenMP team of its own (see `likewise.threads`)."""
+
+    @wraps(handler)
+    def answered(request: Request) -> Response:
+        use_one_core()
+        return handler(request)
+
+    return answered
 
 
 def application(explorer: Explorer, host: str, port: int, token: str | None) -> Starlette:
@@ -152,6 +166,7 @@ def application(explorer: Explorer, host: str, port: int, token: str | None) -> 
         name = unquote(request.headers.get("x-name", "the file"))[:200]
 
         def found(content: bytearray) -> list[dict[str, Any]]:
+            use_one_core()
             with explorer.one_at_a_time, uploaded(content, searcher, name) as path:
                 return searcher.like_file(path, k, name=name)
 
@@ -180,11 +195,11 @@ def application(explorer: Explorer, host: str, port: int, token: str | None) -> 
         Route("/ids", ids),
         Route("/column/{place:int}", column),
         Route("/item/{item:int}", told),
-        Route("/picture/{item:int}", picture),
+        Route("/picture/{item:int}", on_one_core(picture)),
         Route("/sound/{item:int}", heard),
         Route("/file/{item:int}", file),
-        Route("/like/{item:int}", like),
-        Route("/find", find),
+        Route("/like/{item:int}", on_one_core(like)),
+        Route("/find", on_one_core(find)),
         Route("/upload", upload, methods=["POST"]),
         Route("/export", export, methods=["POST"]),
     ]

@@ -22,6 +22,7 @@ from likewise.pairs.future import Future
 from likewise.pairs.groups import Groups
 from likewise.pairs.views import Views
 from likewise.randomness import generator
+from likewise.threads import single_core_pool
 
 Pairs = Views | Groups | Future | Captions
 
@@ -85,7 +86,7 @@ class Batches:
         if not self.workers:
             yield from map(self.at, range(first, end))
             return
-        with futures.ThreadPoolExecutor(self.workers, thread_name_prefix="likewise-read") as pool:
+        with single_core_pool(self.workers, "likewise-read") as pool:
             coming: deque[futures.Future[Batch]] = deque()
             try:
                 for step in range(first, end):

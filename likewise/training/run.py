@@ -23,6 +23,7 @@ from likewise.data import Items
 from likewise.data.builtin import NAMES
 from likewise.data.sequences import Sequences
 from likewise.data.tokens import Tokenizer
+from likewise.malloc import keep_freed_memory
 from likewise.pairs import augment, sequence_views
 from likewise.training import metrics
 from likewise.training.features import channel_statistics, features, place_of, text_features
@@ -235,6 +236,7 @@ def save_module(path: Path, module: nn.Module, about: dict[str, str]) -> None:
 
 def load(folder: str | Path) -> Encoder:
     """The encoder of a run, ready to use: in evaluation mode, with its pre-processing."""
+    keep_freed_memory()
     folder = Path(folder)
     if not (folder / "recipe.toml").exists():
         raise RunError(f"{folder} is not a run: expected a folder with recipe.toml")

@@ -17,11 +17,10 @@ from likewise.encoders.batch_norm import (
 from tests.encoders import slow
 
 
-@pytest.fixture(params=["in place", "concatenated"])
+@pytest.fixture(params=["group by group", "groups as channels"])
 def path(request, monkeypatch):
-    """Run a test twice: as a CPU does it, and as accelerators do."""
-    if request.param == "concatenated":
-        monkeypatch.setattr(batch_norm, "_in_place", batch_norm._concatenated)
+    """Run a test twice: as a CPU treats a large batch, and as it treats a small one and an accelerator any."""
+    monkeypatch.setattr(batch_norm, "IN_CACHE", 0 if request.param == "group by group" else 2**40)
 
 
 def randomised(norm):
@@ -54,6 +53,35 @@ def test_it_is_the_formula_group_by_group(n, splits, memory_format):
     torch.testing.assert_close(norm.running_mean, 0.9 * before[0] + 0.1 * means.mean(dim=0))
     torch.testing.assert_close(norm.running_var, 0.9 * before[1] + 0.1 * variances.mean(dim=0))
     assert norm.num_batches_tracked == 1
+
+
+@pytest.mark.usefixtures("path")
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+def test_single_precision_is_that_of_double(memory_format):
+    """The inputs are off-centre, where a careless sum of squares loses digits."""
+    torch.manual_seed(0)
+    norm = randomised(SplitBatchNorm2d(16, 8))
+    batch = (2 + 3 * torch.randn(64, 16, 8, 8)).contiguous(memory_format=memory_format).requires_grad_()
+    weights = torch.randn(batch.shape)
+    expected, *_ = slow.split_batch_norm(batch.double(), norm.weight.double(), norm.bias.double(), 8)
+    output = norm(batch)
+    inputs = [batch, norm.weight, norm.bias]
+    got = torch.autograd.grad((output * weights).sum(), inputs)
+    want = torch.autograd.grad((expected * weights).sum(), inputs)
+    assert output.is_contiguous(memory_format=memory_format)
+    for ours, exact in zip([output, *got], [expected, *want], strict=True):
+        assert (ours - exact).abs().max() <= 1e-6 * exact.abs().max()
+
+
+@pytest.mark.parametrize(("n", "calls"), [(16, 1), (19, 2)])
+def test_all_groups_take_one_kernel_or_two_where_they_are_uneven(n, calls):
+    """An accelerator waits for the number of kernels, which must not grow with the number of groups."""
+    norm, batch = SplitBatchNorm2d(4, 8), torch.randn(n, 4, 2, 2, requires_grad=True)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        norm(batch).sum().backward()
+    counts = {event.key: event.count for event in profile.key_averages()}
+    assert counts["aten::native_batch_norm"] == calls
+    assert counts["aten::native_batch_norm_backward"] == calls
 
 
 @pytest.mark.usefixtures("path")
