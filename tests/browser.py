@@ -14,6 +14,8 @@ ARGUMENTS = (
     "--disable-component-update",
     "--disable-sync",
 )
+# Milliseconds. It only bounds a hang: Playwright's own 30 s can run out on a busy machine.
+PATIENCE = 300_000
 
 
 # For a folder and not for the session: while Playwright runs, no other test could use asyncio.
@@ -24,9 +26,16 @@ def browser():
     if program is None:
         pytest.skip(f"pages are tested in a browser, and none of {', '.join(PROGRAMS)} is here")
     with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=program, args=ARGUMENTS)
+        browser = started.chromium.launch(executable_path=program, args=ARGUMENTS, timeout=PATIENCE)
         yield browser
         browser.close()
+
+
+def new_context(browser, **settings):
+    """Open a browser context whose waits do not fail because the machine is busy."""
+    context = browser.new_context(**settings)
+    context.set_default_timeout(PATIENCE)
+    return context
 
 
 def drawn(page):

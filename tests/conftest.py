@@ -3,6 +3,42 @@
 import os
 import sys
 
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tests.maps import plain_maps
+
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 if sys.argv[0] == "-c":  # a process of pytest-xdist: what it runs is a program that can be started anew
     sys.argv[0] = "pytest"
+
+# A busy machine may take long over an example, or over drawing it. That is no failure.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
+
+# The files that take longest, the longest first. They are started first, so that at the end of the suite no
+# process waits for another that still has a long file before it.
+LONGEST = (
+    *("test_docs.py", "training/test_methods.py", "training/test_ranks.py", "training/test_resume.py"),
+    *("commands/test_captions.py", "commands/test_export.py", "explorer/test_page.py", "commands/test_evaluate.py"),
+    *("report/test_contents.py", "report/test_page.py", "commands/test_search.py", "commands/test_embed.py"),
+    *("test_cli.py", "commands/test_finetune.py", "commands/test_sequences.py", "training/test_captions.py"),
+    *("training/test_sequences.py", "losses/test_formulas.py", "losses/test_streamed.py"),
+)
+
+
+def pytest_configure(config):
+    """Let pytest-xdist share out files in the order below, and not those of most tests first."""
+    config.option.loadscopereorder = False
+
+
+def pytest_collection_modifyitems(items):
+    order = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: order.get(item.nodeid.partition("::")[0].removeprefix("tests/"), len(order)))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_reports():
+    """Spare every run the t-SNE of its report; the tests of reports and of the explorer ask for it."""
+    with plain_maps():
+        yield

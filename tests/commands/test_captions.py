@@ -43,9 +43,14 @@ def names(tmp_path_factory):
     return path
 
 
-def test_recall_is_that_of_a_loop_over_the_held_out_part(run):
+@pytest.fixture(scope="module")
+def figures(run):
+    return likewise.evaluate(run, progress=False)
+
+
+def test_recall_is_that_of_a_loop_over_the_held_out_part(run, figures):
     """Of all distinct captions of the part, an image's own best is at a place; in both directions."""
-    found = likewise.evaluate(run, progress=False)["learned encoder"]["cross_modal"]
+    found = figures["learned encoder"]["cross_modal"]
     encoder, items = likewise.load(run), data.open("shapes")
     _, test = split(items, encoder.recipe)
     images = normalize(torch.from_numpy(encoder.embed("shapes", progress=False).vectors[test]), dim=1)
@@ -61,32 +66,45 @@ def test_recall_is_that_of_a_loop_over_the_held_out_part(run):
             assert share == pytest.approx(np.mean([rank <= k for rank in ranks]))
 
 
-def test_learning_shows_in_both_directions(run):
-    found = likewise.evaluate(run, progress=False)
-    assert "cross_modal" not in found["raw input"], "pixels know no words"
+def test_learning_shows_in_both_directions(figures):
+    assert "cross_modal" not in figures["raw input"], "pixels know no words"
     for way in ("image_to_text", "text_to_image"):
-        learned, untrained = (found[f"{name} encoder"]["cross_modal"][way] for name in ("learned", "untrained"))
+        learned, untrained = (figures[f"{name} encoder"]["cross_modal"][way] for name in ("learned", "untrained"))
         assert learned["recall"][10] > untrained["recall"][10] + 0.2
         assert learned["median_rank"] < untrained["median_rank"]
 
 
-def test_classes_are_named_in_any_order_and_by_any_prompts(run, names):
+def parts(folder, labelled=("train", "test")):
+    """Some of the shapes as two files: a hundred to train on, eighty to test with."""
+    items = data.open("shapes")
+    pixels, captions = items.array.transpose(0, 2, 3, 1), [texts[0] for texts in items.captions]
+    classes = np.array(items.classes)[items.labels]
+    for name, some in (("train", slice(0, 100)), ("test", slice(100, 180))):
+        labels = {"y": classes[some]} if name in labelled else {}
+        np.savez(folder / f"{name}.npz", x=pixels[some], captions=captions[some], **labels)
+    return folder / "train.npz", folder / "test.npz"
+
+
+def test_classes_are_named_in_any_order_and_by_any_prompts(run, names, tmp_path):
     """The loop: the class whose averaged prompts are nearest."""
     templates = ["{}", "a large red {}", "a small blue {} on black"]
-    found = likewise.evaluate(run, names=names, templates=templates, progress=False)
-    encoder, items = likewise.load(run), data.open("shapes")
-    _, test = split(items, encoder.recipe)
-    images = normalize(torch.from_numpy(encoder.embed("shapes", progress=False).vectors[test]), dim=1)
+    train, test = parts(tmp_path)
+    found = likewise.evaluate(run, train, test, names=names, templates=templates, progress=False)
+    encoder, items = likewise.load(run), data.open(test)
+    assert sorted(items.classes) == sorted(NAMES)
+    images = normalize(torch.from_numpy(encoder.embed(test, progress=False).vectors), dim=1)
     classes = []
     for name in items.classes:
         prompts = torch.from_numpy(encoder.embed_text([template.format(name) for template in templates]))
         classes.append(normalize(normalize(prompts, dim=1).mean(dim=0), dim=0))
     predicted = (images @ torch.stack(classes).T).argmax(dim=1).numpy()
-    assert found["learned encoder"]["zero_shot"]["accuracy"] == np.mean(predicted == items.labels[test])
+    assert found["learned encoder"]["zero_shot"]["accuracy"] == np.mean(predicted == items.labels)
     assert found["about"]["templates"] == templates
-    swapped = likewise.evaluate(run, names=list(reversed(items.classes)), templates=templates, progress=False)
+    other_order = list(reversed(items.classes))
+    swapped = likewise.evaluate(run, train, test, names=other_order, templates=templates, progress=False)
     assert swapped["learned encoder"]["zero_shot"] == found["learned encoder"]["zero_shot"]
-    other = likewise.evaluate(run, names=["ball", *items.classes[1:]], templates=templates, progress=False)
+    renamed = ["ball", *items.classes[1:]]
+    other = likewise.evaluate(run, train, test, names=renamed, templates=templates, progress=False)
     assert other["learned encoder"]["zero_shot"] != found["learned encoder"]["zero_shot"], "these count by place"
 
 
@@ -134,12 +152,8 @@ def test_templates_are_for_names(run):
 
 def test_only_the_test_items_need_labels(run, tmp_path):
     """Zero-shot is without any labels to learn from."""
-    items = data.open("shapes")
-    pixels, captions = items.array.transpose(0, 2, 3, 1), [texts[0] for texts in items.captions]
-    np.savez(tmp_path / "train.npz", x=pixels[:100], captions=captions[:100])
-    classes = np.array(items.classes)[items.labels]
-    np.savez(tmp_path / "test.npz", x=pixels[100:180], captions=captions[100:180], y=classes[100:180])
-    found = likewise.evaluate(run, tmp_path / "train.npz", tmp_path / "test.npz", names=NAMES, progress=False)
+    train, test = parts(tmp_path, labelled=("test",))
+    found = likewise.evaluate(run, train, test, names=NAMES, progress=False)
     assert found["learned encoder"]["zero_shot"]["images"] == 80
     assert "knn" not in found["learned encoder"]
 

@@ -3,9 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,8 +17,6 @@ from likewise.commands import embed as module
 from likewise.data.embeddings import read_embeddings
 from likewise.training.features import place_of
 from likewise.training.signals import Interrupted
-
-ROOT = Path(__file__).parents[2]
 
 
 def command(*arguments):
@@ -69,6 +64,7 @@ def as_rank(monkeypatch):
 
     def told(rank, world):
         monkeypatch.setenv("RANK", str(rank))
+        monkeypatch.setenv("LOCAL_RANK", str(rank))
         monkeypatch.setenv("WORLD_SIZE", str(world))
 
     return told
@@ -235,13 +231,12 @@ def test_more_ranks_than_items_are_refused_by_all(run, here, as_rank, rank):
     assert os.listdir() == ["two.npy"]
 
 
-def test_each_rank_writes_its_part(run, expected, tmp_path):
+def test_each_rank_writes_its_part(run, expected, tmp_path, as_rank):
     """As torchrun starts them: each is told who it is, and none has to wait for the other."""
-    out = tmp_path / "v.npz"
-    for rank in ("0", "1"):
-        environment = {**os.environ, "RANK": rank, "WORLD_SIZE": "2", "LOCAL_RANK": rank, "OMP_NUM_THREADS": "1"}
-        arguments = [sys.executable, "-m", "likewise", "embed", str(run.folder), "--out", str(out)]
-        subprocess.run(arguments, cwd=ROOT, env=environment, check=True, capture_output=True)
+    for rank in (0, 1):
+        as_rank(rank, 2)
+        result = command(run.folder, "--out", tmp_path / "v.npz")
+        assert result.exit_code == 0, result.output
     parts = [np.load(tmp_path / f"v-0000{rank}-of-00002.npz") for rank in (0, 1)]
     assert np.concatenate([part["ids"] for part in parts]).tolist() == list(range(1797))
     found = np.concatenate([part["vectors"] for part in parts])

@@ -86,8 +86,15 @@ def test_json_is_json_and_nothing_else(run, found):
     assert result.stderr == ""
 
 
-def test_the_same_again(run, found):
-    assert likewise.evaluate(run.encoder, "digits", progress=False) == found
+@pytest.fixture(scope="module")
+def again(run):
+    """A caller's own encoder, in training mode, and its figures."""
+    encoder = run.encoder.train()
+    return encoder, likewise.evaluate(encoder, "digits", progress=False)
+
+
+def test_the_same_again(found, again):
+    assert again[1] == found
 
 
 def test_the_head_is_a_layer_too(run, found):
@@ -137,10 +144,8 @@ def test_a_test_part_without_labels_or_without_a_known_class_loses_only_what_nee
     assert len(tables(apart)) == 2
 
 
-def test_the_callers_encoder_stays_as_it_is(run):
-    encoder = run.encoder.train()
-    likewise.evaluate(encoder, "digits", progress=False)
-    assert all(module.training for module in encoder.backbone.modules())
+def test_the_callers_encoder_stays_as_it_is(again):
+    assert all(module.training for module in again[0].backbone.modules())
 
 
 def test_a_run_on_arrays_has_no_data_to_go_back_to(tmp_path):

@@ -62,7 +62,7 @@ def test_a_file_is_seen_as_the_items_are(searcher, tmp_path):
 
 
 def test_a_recording_finds_itself(tmp_path):
-    run = likewise.train("sounds", out=tmp_path / "run", settings={"training.steps": 1}, progress=False)
+    run = likewise.train("sounds", out=tmp_path / "run", steps=1, batch_size=16, progress=False)
     clips = data.open("sounds")
     soundfile.write(tmp_path / "clip.wav", clips.array[clips.offsets[3] : clips.offsets[4], 0], clips.rate)
     best = search(run.folder, tmp_path / "clip.wav", k=1, progress=False)[0]

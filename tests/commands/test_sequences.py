@@ -68,8 +68,14 @@ def moved(tmp_path_factory):
     return source, likewise.train(source, steps=200, settings=settings, out=folder, progress=False)
 
 
-def test_audio_is_compared_with_statistics_of_its_cepstra(heard):
-    found = likewise.evaluate(heard, progress=False)
+@pytest.fixture(scope="module")
+def by_pitch(heard):
+    """The figures of that run by the labels that it was trained with."""
+    return likewise.evaluate(heard, progress=False)
+
+
+def test_audio_is_compared_with_statistics_of_its_cepstra(by_pitch):
+    found = by_pitch
     assert list(found) == ["about", "MFCC statistics", "untrained encoder", "learned encoder"]
     assert found["MFCC statistics"]["geometry"]["dim"] == 80
     assert found["learned encoder"]["geometry"]["dim"] == 256
@@ -158,8 +164,7 @@ def test_what_frames_are_compared_with_is_what_lies_at_them():
     assert torch.equal(found[-1], torch.from_numpy(cepstra[-1])), "the last window of a spectrum is the last"
 
 
-def test_columns_pick_other_labels(heard, tones):
-    by_pitch = likewise.evaluate(heard, progress=False)
+def test_columns_pick_other_labels(heard, by_pitch, tones):
     by_player = likewise.evaluate(heard, columns={"y": "player"}, progress=False)
     items = data.open(tones, columns={"y": "player"})
     train, test = split(items, likewise.load(heard).recipe)

@@ -195,7 +195,7 @@ def opener(photos, log, slow=0.0, deadly=0):
 
 def test_two_processes_decode_once(photos, tmp_path, decoded):
     running = [opener(photos, tmp_path / "log", slow=0.02) for _ in range(2)]
-    found = [process.communicate(timeout=60)[0].strip() for process in running]
+    found = [process.communicate(timeout=600)[0].strip() for process in running]
     assert (tmp_path / "log").read_text() == "." * 40
     assert found[0] == found[1] == data.open(photos).fingerprint
     assert not decoded
@@ -215,7 +215,7 @@ def test_three_threads_decode_once(photos, decoded):
 
 def test_a_killed_writer_leaves_nothing_that_is_taken_for_whole(photos, tmp_path, cache, decoded):
     killed = opener(photos, tmp_path / "log", deadly=30)
-    killed.communicate(timeout=60)
+    killed.communicate(timeout=600)
     assert killed.returncode == -signal.SIGKILL
     assert len(list(cache.glob("*.tmp"))) == 1
     assert not list(cache.glob("*.npy"))

@@ -8,7 +8,7 @@ import unicodedata
 
 import pytest
 import torch
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from likewise.data import DataError
@@ -47,7 +47,6 @@ def refused(make):
 # --- there and back ----------------------------------------------------------------------------------
 
 
-@settings(deadline=None)
 @given(text=texts)
 @example(text="")
 @example(text="A  Dog's\n\tLIFE, 1999!")
@@ -60,7 +59,6 @@ def test_any_text_comes_back_in_lower_case_and_composed(text):
     assert back(text) == back(text).strip()
 
 
-@settings(deadline=None)
 @given(letter=st.characters(exclude_categories=["Cs", "Cn"]))
 def test_no_letter_is_unknown(letter):
     """Where nothing but bytes was learned, each byte of it is a token, and a space before all."""
@@ -78,7 +76,6 @@ def test_case_and_composition_are_no_difference():
 # --- START … END PADDING -------------------------------------------------------------------------------
 
 
-@settings(deadline=None)
 @given(batch=st.lists(st.one_of(texts, st.sampled_from(CAPTIONS)), max_size=5), length=st.integers(2, 12))
 def test_rows_are_start_text_end_and_padding_and_a_long_text_keeps_its_end(batch, length):
     tokens = learned().encode(batch, length)
@@ -120,7 +117,6 @@ def test_a_row_is_the_same_alone_and_in_a_batch():
 # --- learned -------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None)
 @given(seed=st.integers(0, 1000))
 def test_the_same_captions_in_another_order_give_the_same_tokenizer(seed):
     shuffled = random.Random(seed).sample(CAPTIONS, len(CAPTIONS))

@@ -123,7 +123,7 @@ def test_a_feature_is_the_slow_loops_at_the_end_of_the_text():
 # --- what is seen, and what is not ---------------------------------------------------------------------
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(behind=st.lists(st.integers(0, VOCABULARY - 1), min_size=5, max_size=5))
 def test_what_stands_behind_the_end_changes_nothing(behind):
     """Not even a further end or beginning."""
@@ -156,7 +156,7 @@ def test_the_gradient_reaches_no_token_behind_the_end():
     assert (encoder.pos_embed.grad.abs().sum(dim=1) > 0).tolist() == [True] * 4 + [False] * 5
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(batch=st.lists(words, min_size=1, max_size=5))
 def test_batches_trimmed_padded_or_taken_apart_give_the_same(batch):
     encoder = small()

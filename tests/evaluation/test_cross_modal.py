@@ -49,7 +49,7 @@ def slow(queries, candidates, pairs, ks):
     )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     n=st.integers(1, 12),
     m=st.integers(1, 12),

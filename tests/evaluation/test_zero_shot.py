@@ -39,7 +39,7 @@ def slow(images, labels, prompts):
     return ranks
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     n=st.integers(1, 30),
     c=st.integers(1, 9),

@@ -17,10 +17,12 @@ from likewise.explorer.explorer import Explorer
 from likewise.explorer.scene import Scene
 from likewise.explorer.server import application
 from tests.browser import browser as browser
+from tests.maps import real_maps
 
 COLOURS = {"blue": (40, 60, 200), "green": (40, 180, 60), "red": (200, 40, 40)}
 EACH = 20
 SECRET = "nobody but me"
+PATIENCE = 300  # seconds; it only bounds a hang
 
 
 class Server:
@@ -32,7 +34,7 @@ class Server:
 
     def ask(self, path, method="GET", body=None, headers=None):
         """Status, headers and bytes; the path goes out as it stands, and so does a Host."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
         with contextlib.closing(connection):
             connection.putrequest(method, path, skip_host="Host" in (headers or {}), skip_accept_encoding=True)
             for name, value in (headers or {}).items():
@@ -60,7 +62,12 @@ class Server:
 @contextlib.contextmanager
 def serving(run, source=None, *, host="127.0.0.1", token=None, ready=True, **settings):
     """The page of a run, until the block ends."""
-    explorer = Explorer(run, lambda say: Scene.open(run, source, say=say, **settings))
+
+    def scene(say):
+        with real_maps():
+            return Scene.open(run, source, say=say, **settings)
+
+    explorer = Explorer(run, scene)
     probe = uvicorn.Config(None, host="127.0.0.1", port=0, log_level="critical")
     sock = probe.bind_socket()
     port = sock.getsockname()[1]
@@ -80,7 +87,7 @@ def serving(run, source=None, *, host="127.0.0.1", token=None, ready=True, **set
         sock.close()
 
 
-def until(holds, seconds=120):
+def until(holds, seconds=PATIENCE):
     """Wait for what will be so."""
     end = time.monotonic() + seconds
     while not holds():
@@ -125,6 +132,13 @@ def server(run):
         yield started
 
 
+@pytest.fixture
+def serve():
+    """Start servers that run until the test has ended, so that a page which depends on this is closed before them."""
+    with contextlib.ExitStack() as servers:
+        yield lambda *asked, **settings: servers.enter_context(serving(*asked, **settings))
+
+
 @pytest.fixture(scope="session")
 def captioned(tmp_path_factory):
     """A run of clip on images in an .npz, with a column of numbers beside them."""
@@ -138,6 +152,12 @@ def captioned(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def captioned_server(captioned):
+    with serving(captioned) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
 def recordings(tmp_path_factory):
     """A run of CPC on audio files."""
     folder, rng = tmp_path_factory.mktemp("data") / "tones", np.random.default_rng(0)
@@ -148,3 +168,9 @@ def recordings(tmp_path_factory):
             tone = 0.5 * np.sin(2 * np.pi * pitch * time_) + rng.normal(0, 0.02, len(time_))
             soundfile.write(folder / str(pitch) / f"{i}.wav", tone, 8000)
     return trained(str(folder), tmp_path_factory.mktemp("runs") / "tones")
+
+
+@pytest.fixture(scope="session")
+def recordings_server(recordings):
+    with serving(recordings) as started:
+        yield started

@@ -284,26 +284,24 @@ def test_a_hostile_name_stays_text(server):
     assert len(said) < 400
 
 
-def test_a_recording_of_too_many_samples_is_refused_before_it_is_decoded(recordings, monkeypatch):
+def test_a_recording_of_too_many_samples_is_refused_before_it_is_decoded(recordings_server, monkeypatch):
     """Silence packs well: a small file may hold hours."""
     monkeypatch.setattr(files, "MOST_SAMPLES", 100_000)
     file = io.BytesIO()
     soundfile.write(file, np.zeros(200_000, np.int16), 8000, format="flac")
     assert len(file.getvalue()) < 10_000
-    with serving(recordings) as server:
-        assert upload(server, file.getvalue(), "a.flac") == (
-            413,
-            "at most 100,000 samples are taken, got 200,000 in a.flac",
-        )
+    assert upload(recordings_server, file.getvalue(), "a.flac") == (
+        413,
+        "at most 100,000 samples are taken, got 200,000 in a.flac",
+    )
 
 
 @pytest.mark.parametrize(("rate", "frames"), [(1, 4000), (4_000_037, 500), (8000, 8000 * 121)])
-def test_a_recording_that_would_cost_much_is_refused_by_its_header(recordings, rate, frames):
+def test_a_recording_that_would_cost_much_is_refused_by_its_header(recordings_server, rate, frames):
     """A rate that has nothing in common with ours makes a filter of millions of taps, a low one hours of sound."""
     file = io.BytesIO()
     soundfile.write(file, np.zeros(frames, np.int16), rate, format="wav")
-    with serving(recordings) as server:
-        status, said = upload(server, file.getvalue(), "a.wav")
+    status, said = upload(recordings_server, file.getvalue(), "a.wav")
     if rate == 8000:
         assert (status, said) == (413, "at most 120 seconds are taken, got 121 in a.wav")
     else:

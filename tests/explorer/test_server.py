@@ -15,6 +15,7 @@ from likewise.data import DataError
 from likewise.explorer.columns import Table, made
 from likewise.explorer.scene import Scene
 from tests.explorer.conftest import COLOURS, EACH, image, serving, trained, until
+from tests.maps import real_maps
 
 COUNT = 3 * EACH + 1
 
@@ -108,37 +109,34 @@ def test_a_run_without_words_finds_by_name(server):
     assert server.refusal("/find?words=" + "a" * 1001)[0] == 400
 
 
-def test_a_run_with_words_finds_by_them(captioned):
-    with serving(captioned) as server:
-        assert server.json("/about")["words"] is True
-        found = server.json("/find?words=a+red+square&k=4")
-        assert found["by"] == "words"
-        assert found["found"] == server.explorer.scene.searcher.like("a red square", 4)
-        assert server.json("/item/2")["captions"] == ["a red square"]
+def test_a_run_with_words_finds_by_them(captioned_server):
+    assert captioned_server.json("/about")["words"] is True
+    found = captioned_server.json("/find?words=a+red+square&k=4")
+    assert found["by"] == "words"
+    assert found["found"] == captioned_server.explorer.scene.searcher.like("a red square", 4)
+    assert captioned_server.json("/item/2")["captions"] == ["a red square"]
 
 
-def test_arrays_beside_the_items_are_columns(captioned):
-    with serving(captioned) as server:
-        columns = {column["name"]: column["classes"] for column in server.json("/about")["columns"]}
-        assert columns["number"] == ["0", "1", "2", "3"]  # few whole numbers are names
-        assert columns["light"] is None  # and others a scale
-        light = np.frombuffer(server.ask(f"/column/{list(columns).index('light')}")[2], "<f4")
-        assert light.shape == (60,)
-        assert np.ptp(light) > 1
+def test_arrays_beside_the_items_are_columns(captioned_server):
+    columns = {column["name"]: column["classes"] for column in captioned_server.json("/about")["columns"]}
+    assert columns["number"] == ["0", "1", "2", "3"]  # few whole numbers are names
+    assert columns["light"] is None  # and others a scale
+    light = np.frombuffer(captioned_server.ask(f"/column/{list(columns).index('light')}")[2], "<f4")
+    assert light.shape == (60,)
+    assert np.ptp(light) > 1
 
 
-def test_recordings_are_heard_and_found_by_a_file(recordings):
-    with serving(recordings) as server:
-        about = server.json("/about")
-        assert (about["takes"], about["heard"]) == ("audio", True)
-        assert "seconds" in [column["name"] for column in about["columns"]]
-        status, headers, sound = server.ask("/sound/3")
-        assert (status, headers["content-type"]) == (200, "audio/wav")
-        assert struct.unpack("<I", sound[24:28]) == (8000,)
-        found = server.json("/upload?k=1", method="POST", body=sound)
-        assert found[0]["id"] == 3
-        status, said = server.refusal("/upload", method="POST", body=b"no sound", headers={"X-Name": "a.wav"})
-        assert (status, said) == (400, "a.wav cannot be read: Format not recognised.")
+def test_recordings_are_heard_and_found_by_a_file(recordings_server):
+    about = recordings_server.json("/about")
+    assert (about["takes"], about["heard"]) == ("audio", True)
+    assert "seconds" in [column["name"] for column in about["columns"]]
+    status, headers, sound = recordings_server.ask("/sound/3")
+    assert (status, headers["content-type"]) == (200, "audio/wav")
+    assert struct.unpack("<I", sound[24:28]) == (8000,)
+    found = recordings_server.json("/upload?k=1", method="POST", body=sound)
+    assert found[0]["id"] == 3
+    status, said = recordings_server.refusal("/upload", method="POST", body=b"no sound", headers={"X-Name": "a.wav"})
+    assert (status, said) == (400, "a.wav cannot be read: Format not recognised.")
 
 
 def test_only_recordings_are_heard(server):
@@ -259,7 +257,8 @@ def test_many_items_lie_between_landmarks(monkeypatch):
     labels = np.arange(600) % 3
     units = centres[labels] + rng.normal(0, 0.05, (600, 8))
     units = (units / np.linalg.norm(units, axis=1, keepdims=True)).astype(np.float32)
-    how, points = layout.laid_out(units)
+    with real_maps():
+        how, points = layout.laid_out(units)
     assert how.startswith("t-SNE of 60 items; the others lie between")
     middles = np.stack([points[labels == c].mean(axis=0) for c in range(3)])
     nearest = np.linalg.norm(points[:, None] - middles, axis=2).argmin(axis=1)

@@ -11,7 +11,7 @@ from likewise.losses import tiles as tiling
 from likewise.losses.masks import Mask
 from tests.losses import slow
 
-SETTINGS = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+SETTINGS = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 sizes = st.integers(1, 9)
 seeds = st.integers(0, 10**6)
 dtypes = st.sampled_from([torch.float64, torch.float32, torch.bfloat16])

@@ -36,7 +36,7 @@ items = st.lists(
 # --- draws ---------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(captions=items, seed=st.integers(0, 1000))
 def test_a_partner_is_a_caption_of_the_item_and_never_of_another(captions, seed):
     owners = [item for item, texts in enumerate(captions) for _ in texts]
@@ -74,7 +74,7 @@ def test_a_row_draws_the_same_whatever_the_other_rows_are():
 # --- ids -----------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(captions=items, seed=st.integers(0, 1000), data=st.data())
 def test_ids_are_shared_by_items_of_a_group_and_by_equal_captions(captions, seed, data):
     """Equal: by what their tokens say, which are of lower case and composed."""
@@ -128,7 +128,7 @@ def test_captions_that_differ_only_where_nobody_reads_are_one():
     assert not pairs.distinct
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(captions=items, seed=st.integers(0, 1000), data=st.data())
 def test_ids_of_distinct_pairs_never_meet(captions, seed, data):
     size = len(captions)
@@ -143,7 +143,7 @@ def test_ids_of_distinct_pairs_never_meet(captions, seed, data):
 # --- tokens --------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(seed=st.integers(0, 1000), rows=st.lists(st.integers(0, 3), min_size=1, max_size=6))
 def test_what_is_read_are_the_drawn_captions_as_long_as_the_longest(seed, rows):
     pairs = Captions(TEXTS, tokenizer().encode(flat(TEXTS), 32))
@@ -180,7 +180,7 @@ def test_items_that_share_a_caption_or_a_group_are_not_each_others_negatives():
 # --- matches -------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(captions=items)
 def test_matches_are_every_caption_once_and_all_items_that_have_it(captions):
     texts, pairs = matches(captions)

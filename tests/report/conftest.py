@@ -3,7 +3,14 @@
 import pytest
 
 from tests.browser import browser as browser
-from tests.browser import drawn
+from tests.browser import drawn, new_context
+from tests.maps import real_maps
+
+
+@pytest.fixture(scope="package", autouse=True)
+def real():
+    with real_maps():
+        yield
 
 
 @pytest.fixture
@@ -17,7 +24,7 @@ def show(browser, tmp_path):
 
     def open_page(html, **settings):
         file.write_text(html, encoding="utf-8")
-        contexts.append(browser.new_context(**settings))
+        contexts.append(new_context(browser, **settings))
         page = contexts[-1].new_page()
         page.on("console", lambda message: heard.append(f"{message.type}: {message.text}"))
         page.on("pageerror", lambda error: heard.append(f"error: {error}"))

@@ -20,7 +20,7 @@ def plain(groups):
     return [(group.places, group.similarity) for group in groups]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(SMALL, st.sampled_from([0.1, 0.5, 0.7, 0.8, 0.95, 1.0]))
 def test_groups_are_those_of_union_find(vectors, threshold):
     rows = np.array(vectors, dtype=np.float32)
@@ -30,7 +30,7 @@ def test_groups_are_those_of_union_find(vectors, threshold):
     assert plain(duplicates(rows, threshold)) == expected
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 999), st.floats(0.3, 0.999))
 def test_no_tile_changes_a_group(seed, threshold):
     index = Index.build(clouds(60, 5, 9, spread=0.3, seed=seed), belongs_to="")
@@ -42,7 +42,7 @@ def test_no_tile_changes_a_group(seed, threshold):
             assert plain(duplicates(index, threshold)) == expected
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 999), st.floats(0.3, 0.999), st.integers(1, 20))
 def test_asking_for_neighbours_finds_the_same_groups(seed, threshold, first):
     """By an index of few items, which is exact, with copies among them; more neighbours are asked for as needed."""

@@ -36,7 +36,7 @@ def assert_found(found, expected):
 # Flat
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(SMALL, SMALL, st.integers(1, 15))
 def test_flat_is_a_loop_over_all_pairs(vectors, queries, k):
     index = built(rows(vectors))
@@ -45,7 +45,7 @@ def test_flat_is_a_loop_over_all_pairs(vectors, queries, k):
     assert_found(index.search(rows(queries), k), slow.search(index.vectors, units, k))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(SMALL, st.integers(1, 15), st.integers(0, 99))
 def test_an_excluded_place_is_no_neighbour(vectors, k, seed):
     index = built(rows(vectors))

@@ -15,7 +15,7 @@ def check(found, expected):
     assert [outlier.similarity for outlier in found] == pytest.approx([mean for mean, _ in expected], abs=1e-12)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(2, 40), st.integers(1, 50), st.integers(1, 50), st.integers(0, 999))
 def test_they_are_those_of_a_loop(count, n, k, seed):
     index = Index.build(clouds(count, 4, 5, seed=seed), belongs_to="")

@@ -19,7 +19,7 @@ def check(found, expected):
     assert [(s.share, s.own) for s in found] == [pytest.approx(row[3:], abs=1e-9) for row in expected]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.integers(4, 40), st.integers(1, 50), st.integers(1, 45), st.integers(0, 999), st.booleans())
 def test_they_are_those_of_a_loop(count, n, k, seed, some_without):
     index = Index.build(clouds(count, 4, 3, seed=seed), belongs_to="")

@@ -11,6 +11,7 @@ from likewise.training import checkpoint, metrics
 ROOT = Path(__file__).parents[2]
 WEIGHTS = ("encoder.safetensors", "head.safetensors", "text.safetensors", "text_head.safetensors", "tokenizer.json")
 TIMINGS = ("items_per_second", "seconds_left")
+PATIENCE = 1800  # seconds for a process of its own; they only bound a hang
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "default", "COLUMNS": "500"}
 
 

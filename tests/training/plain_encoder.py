@@ -1,7 +1,5 @@
 """Small encoders for tests of training, by name: `--encoder tests.training.plain_encoder:plain`."""
 
-import os
-import time
 from collections.abc import Callable
 
 import torch
@@ -11,7 +9,6 @@ from torch.nn import functional
 from likewise.encoders import SequenceEncoder
 
 DIM = 24
-SLOW = float(os.environ.get("SLOW_FORWARD", "0"))  # seconds, so that a killer has time to aim
 at_call: dict[int, Callable[[], object]] = {}  # what happens at the so many-th forward pass, counted down to 0
 
 
@@ -25,7 +22,6 @@ class Small(nn.Module):
         self.layers = nn.Sequential(nn.Flatten(), nn.Linear(inputs, 32), *between, nn.Tanh(), nn.Linear(32, DIM))
 
     def forward(self, items: Tensor) -> Tensor:
-        time.sleep(SLOW)
         for count in sorted(at_call):
             act = at_call.pop(count)
             if count:

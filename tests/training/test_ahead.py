@@ -320,7 +320,7 @@ def negatives_left(look_up):
         )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(look_up=look_ups(), similarity=st.sampled_from(["dot", "cosine", "euclidean"]))
 def test_negatives_and_right_answers_are_counted_as_loops_count_them(look_up, similarity):
     left = list(negatives_left(look_up))

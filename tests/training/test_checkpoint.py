@@ -114,7 +114,7 @@ PLAIN = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(PLAIN)
 def test_any_nesting_survives_strict_json(value):
     tensors, plain = flatten(value)

@@ -20,11 +20,8 @@ from likewise.training.run import Encoder, preprocessing
 from likewise.training.towers import build_tower
 from tests.waves import series
 
-LEARNING = {"encoder.name": "resnet_tiny", "training.steps": 40, "training.batch_size": 128, "data.test": 0.3}
-OWN = {
-    "instdisc": {"training.steps": 60},  # one view a step
-    "pair": {"training.batch_size": 64},  # every pair of a batch is many
-}
+LEARNING = {"encoder.name": "resnet_tiny", "training.steps": 40, "training.batch_size": 64, "data.test": 0.3}
+OWN = {"instdisc": {"training.steps": 60}}  # one view a step
 QUICK = {"encoder.name": "tests.training.plain_encoder:batch_normed", "encoder.dim": 8, "training.batch_size": 16}
 
 

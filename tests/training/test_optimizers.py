@@ -160,8 +160,11 @@ def test_the_fused_kernels_give_what_the_plain_ones_give(name, plain):
     optimizer = optimizers.build(name, model, lr=0.01, momentum=0.9, weight_decay=0.1)
     settings = {"momentum": 0.9} if name == "sgd" else {}
     slow = plain(optimizers.parameter_groups(same, 0.1), lr=0.01, foreach=False, **settings)
-    for one, other in zip(train(model, optimizer, 5), train(same, slow, 5), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-14)
+    names = [name for name, _ in model.named_parameters()]
+    for parameter, one, other in zip(names, train(model, optimizer, 5), train(same, slow, 5), strict=True):
+        # Before a batch norm the gradient of a bias is 0 but for rounding, and Adam divides what is left by 1e-8.
+        absolute = 1e-10 if parameter == "conv.bias" else 1e-14
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=absolute)
     assert all(group["fused"] for group in optimizer.param_groups)
 
 

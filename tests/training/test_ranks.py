@@ -1,6 +1,8 @@
 """Two ranks of n/2 items are one process of n: every parameter, hence every gradient, and every dictionary."""
 
+import contextlib
 import json
+import random
 import signal
 import socket
 import subprocess
@@ -10,17 +12,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
 import likewise
 from likewise import ranks
+from likewise.cli import app
 from likewise.encoders import build
 from likewise.pairs.future import Future
 from likewise.training import learner
 from likewise.training.batches import Batches
 from likewise.training.plan import make_plan
+from likewise.training.recipe import RecipeError
 from likewise.training.signals import Interrupted
+from tests.maps import plain_maps
 from tests.training import plain_encoder
-from tests.training.conftest import ENVIRONMENT, ROOT, assert_same, rows, whole
+from tests.training.conftest import ENVIRONMENT, PATIENCE, ROOT, assert_same, rows, whole
 from tests.training.test_captions import pictures
 from tests.waves import series
 
@@ -102,6 +108,11 @@ def run(folder, case, *, resume=False, **more):
 def train_all(folder):
     """Every case in turn, in one process group; the numbers that cannot be seen from outside go to a file."""
     torch.set_num_threads(1)
+    with plain_maps():
+        train_each(folder)
+
+
+def train_each(folder):
     for case in CASES:
         run(folder, case)
     assert ranks.count() == 2
@@ -116,6 +127,7 @@ def train_all(folder):
     run(Path(folder) / "told", "moco, batch norm", resume=True)
     learner.has_batch_norm = lambda tower: False  # type: ignore[assignment]
     run(Path(folder) / "unshuffled", "moco, batch norm")
+    found["idle"] = idle_parameter(Path(folder) / "idle")
     (Path(folder) / f"rank {ranks.index()}.json").write_text(json.dumps(found))
 
 
@@ -141,13 +153,22 @@ def gathered_gradient():
 # What is made of it
 
 
+def free_port():
+    """A port that stays free until the ranks take it: below those that systems hand out to whoever asks for any."""
+    ports = list(range(20_000, 30_000))
+    random.shuffle(ports)
+    for port in ports:
+        with socket.socket() as tried, contextlib.suppress(OSError):
+            tried.bind(("127.0.0.1", port))
+            return port
+    raise OSError("no port is free")
+
+
 @pytest.fixture(scope="module")
 def two(tmp_path_factory):
     """The folder in which two processes have trained every case."""
     folder = tmp_path_factory.mktemp("two")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     code = f"from tests.training.test_ranks import train_all; train_all({str(folder)!r})"
     launched = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     processes = [
@@ -161,7 +182,7 @@ def two(tmp_path_factory):
         for rank in "01"
     ]
     try:
-        errors = [process.communicate(timeout=300)[1] for process in processes]
+        errors = [process.communicate(timeout=PATIENCE)[1] for process in processes]
     finally:
         for process in processes:
             process.kill()
@@ -251,7 +272,7 @@ def likewise_command(*arguments):
         env=ENVIRONMENT,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PATIENCE,
     )
 
 
@@ -296,24 +317,33 @@ def test_a_loss_that_is_no_number_on_one_rank_ends_both(tmp_path):
     assert "Traceback" not in process.stderr
 
 
-def test_ranks_need_a_program_that_can_be_started_anew(tmp_path):
-    call = f"import likewise; likewise.train('digits', devices=2, steps=2, out={str(tmp_path / 'run')!r})"
-    process = subprocess.run([sys.executable, "-c", call], capture_output=True, text=True, check=False)
-    assert process.returncode == 1
-    assert process.stderr.splitlines()[-1].endswith(
+def test_ranks_need_a_program_that_can_be_started_anew(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["-c"])  # as in `python -c "import likewise; likewise.train(...)"`
+    with pytest.raises(RecipeError) as refused:
+        likewise.train("digits", devices=2, steps=2, out=tmp_path / "run", progress=False)
+    assert str(refused.value) == (
         "several devices start this program anew, so it must be a file: call train in a script, or use the command"
     )
+    assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("devices", [1, 2])
-def test_a_parameter_without_a_part_in_the_output_is_named_where_ranks_would_wait_for_its_gradient(tmp_path, devices):
-    np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(64, 5)).astype(np.float32))
-    encoder, out = "tests.training.plain_encoder:idle", tmp_path / "run"
-    options = ("--batch-size", 16, "--steps", 3, "--devices", devices, "--out", out)
-    process = likewise_command("train", tmp_path / "x.npy", "--method", "simclr", "--encoder", encoder, *options)
-    assert process.returncode == (0 if devices == 1 else 1), process.stderr
-    assert ("got encoder.fc.weight without; remove it or set" in process.stderr) == (devices == 2)
-    assert "Traceback" not in process.stderr
+def idle_parameter(folder):
+    """The command on an encoder of which one layer has no part in the output: its exit code and what it said."""
+    folder.mkdir(exist_ok=True)
+    source = folder / f"{ranks.index()}.npy"  # each rank writes its own
+    np.save(source, np.random.default_rng(0).normal(size=(64, 5)).astype(np.float32))
+    encoder = "tests.training.plain_encoder:idle"
+    arguments = ("train", source, "--method", "simclr", "--encoder", encoder, "--batch-size", 16, "--steps", 3)
+    result = CliRunner().invoke(app, [*map(str, arguments), "--out", str(folder / "run")])
+    return result.exit_code, result.stderr
+
+
+def test_a_parameter_without_a_part_in_the_output_is_named_where_ranks_would_wait_for_its_gradient(two, tmp_path):
+    told = [json.loads((two / f"rank {rank}.json").read_text())["idle"] for rank in range(2)]
+    for devices, (code, stderr) in ((1, idle_parameter(tmp_path)), (2, told[0]), (2, told[1])):
+        assert code == (0 if devices == 1 else 1), stderr
+        assert ("got encoder.fc.weight without; remove it or set" in stderr) == (devices == 2)
+        assert "Traceback" not in stderr
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """A run that was killed, told to end, or whose disk was full goes on as if nothing had happened: to the bit."""
 
 import errno
+import json
 import os
 import random
 import resource
@@ -8,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,7 +22,8 @@ from likewise.training.metrics import Metrics
 from likewise.training.recipe import RecipeError
 from likewise.training.run import RunError
 from likewise.training.signals import Interrupted
-from tests.training.conftest import ENVIRONMENT, ROOT, assert_same, rows, whole
+from tests.training import plain_encoder
+from tests.training.conftest import ENVIRONMENT, PATIENCE, ROOT, assert_same, rows, whole
 from tests.waves import series
 
 STEPS, KEPT_EVERY = 40, 7
@@ -62,21 +64,11 @@ def words(folder, method, workers, *more):
 
 
 def start(*arguments, **options):
-    """The command as a process of its own, slow enough to be caught at any step."""
-    environment = ENVIRONMENT | {"SLOW_FORWARD": "0.02"}
+    """The command as a process of its own."""
     return subprocess.Popen(
         [sys.executable, "-m", "likewise", *arguments],
-        **{"cwd": ROOT, "env": environment, "stderr": subprocess.PIPE, "text": True} | options,
+        **{"cwd": ROOT, "env": ENVIRONMENT, "stderr": subprocess.PIPE, "text": True} | options,
     )
-
-
-def wait_for_rows(process, folder, count):
-    """Until the run has written down so many steps."""
-    path, deadline = folder / "metrics.jsonl", time.monotonic() + 120
-    while not path.exists() or path.read_text().count("\n") < count:
-        assert process.poll() is None, process.stderr.read()
-        assert time.monotonic() < deadline, "the run takes no steps"
-        time.sleep(0.002)
 
 
 def said(result):
@@ -144,46 +136,82 @@ def cut_off(tmp_path, cut):
 # Killed
 
 
-def ended(folder, method, workers, number, at):
-    """A run in a process of its own that was sent a signal at a step: its exit code and what it said."""
-    process = start(*words(folder, method, workers))
-    try:
-        wait_for_rows(process, folder, at)
-        process.send_signal(number)
-        stderr = process.communicate(timeout=120)[1]
-    finally:
-        process.kill()
-    return process.returncode, stderr
-
-
 KILLED = [(method, workers) for method in OWN for workers in (0, 2)]
 TOLD = (signal.SIGTERM, signal.SIGINT)
+SENT = [(*case, signal.SIGKILL) for case in KILLED] + [("moco", 2, number) for number in TOLD]
+
+
+def in_its_folder(parent, case):
+    """The folder of a run that is sent a signal, and the step after which it is."""
+    between = [step for step in range(3, STEPS - 8) if step % KEPT_EVERY]
+    return Path(parent) / "-".join(map(str, case)), random.Random(str(case)).choice(between)
+
+
+def wait_for_signal(marker):
+    """Stand still until SIGINT or SIGTERM was handled, or SIGKILL ends it all; the marker says that it stands."""
+    came = []
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def handle(number, frame):
+        handlers[number](number, frame)
+        came.append(number)
+
+    for number in handlers:
+        signal.signal(number, handle)
+    marker.touch()
+    while not came:
+        time.sleep(0.01)
+    for number in handlers.keys() - came:
+        signal.signal(number, handlers[number])
+
+
+def send_all(parent):
+    """Start every run as a process, send each its signal in the midst of a step, and write down how they ended.
+
+    The processes are forks of this one, so that torch is imported once and not eight times.
+    """
+    ends = []
+    for case in SENT:
+        folder, at = in_its_folder(parent, case)
+        marker, stderr, write = folder.with_suffix(".held"), folder.with_suffix(".stderr"), Metrics.write
+        child = os.fork()
+        if child == 0:
+
+            def writing(metrics, row, at=at, marker=marker, write=write):
+                write(metrics, row)
+                if row["step"] == at:
+                    plain_encoder.at_call[0] = lambda: wait_for_signal(marker)  # in the next step's forward pass
+
+            Metrics.write = writing
+            with stderr.open("w") as file:
+                os.dup2(file.fileno(), 2)
+            app(words(folder, *case[:2]))  # raises SystemExit, so that this process ends as the command's does
+        while not marker.exists():
+            assert os.waitpid(child, os.WNOHANG) == (0, 0), stderr.read_text()
+            time.sleep(0.01)
+        os.kill(child, case[2])
+        ends.append((os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), stderr.read_text()))
+    (Path(parent) / "ends.json").write_text(json.dumps(ends))
 
 
 @pytest.fixture(scope="module")
 def sent(tmp_path_factory):
-    """Every run that is sent a signal, by (method, workers, signal): its folder, the step, and how it ended.
-
-    Two at a time: to start costs them more than to run.
-    """
+    """Every run that was sent a signal, by (method, workers, signal): its folder, the step, exit code and stderr."""
     parent = tmp_path_factory.mktemp("sent")
-    between = [step for step in range(3, STEPS - 8) if step % KEPT_EVERY]
-    cases = [(*case, signal.SIGKILL) for case in KILLED] + [("moco", 2, number) for number in TOLD]
-    with ThreadPoolExecutor(2) as pool:
-        runs = {}
-        for case in cases:
-            folder, at = parent / "-".join(map(str, case)), random.Random(str(case)).choice(between)
-            runs[case] = folder, at, pool.submit(ended, folder, *case, at)
-        yield runs
+    code = f"from tests.training.test_resume import send_all; send_all({str(parent)!r})"
+    # The time only bounds a hang.
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=ENVIRONMENT, check=True, timeout=PATIENCE)
+    ends = json.loads((parent / "ends.json").read_text())
+    return {case: (*in_its_folder(parent, case), *end) for case, end in zip(SENT, ends, strict=True)}
 
 
 @pytest.mark.parametrize(("method", "workers"), KILLED)
 def test_a_killed_run_goes_on_to_the_bit(sent, undisturbed, method, workers):
     """kill -9 at any step; weights, queue, bank and metrics are those of a run that nothing happened to."""
-    folder, at, end = sent[method, workers, signal.SIGKILL]
-    assert end.result()[0] == -signal.SIGKILL
+    folder, at, code, _ = sent[method, workers, signal.SIGKILL]
+    assert code == -signal.SIGKILL
     assert not (folder / "encoder.safetensors").exists()
-    assert at <= len(rows(folder)) < STEPS
+    assert len(rows(folder)) == at < STEPS
     # The other number of workers: it may change, and changes nothing.
     again = CliRunner().invoke(app, words(folder, method, 2 - workers, "--resume"))
     assert again.exit_code == 0, again.stderr
@@ -251,8 +279,7 @@ def test_a_run_that_was_cut_off_before_its_weights_were_written_writes_them(tmp_
 
 @pytest.mark.parametrize("number", TOLD, ids=lambda number: number.name)
 def test_a_run_that_is_told_to_end_keeps_its_last_step(sent, undisturbed, number):
-    folder, _, end = sent["moco", 2, number]
-    code, stderr = end.result()
+    folder, _, code, stderr = sent["moco", 2, number]
     assert code == 75, stderr
     step = whole(folder).step
     assert f"likewise: stopped after step {step} of {STEPS}; --resume goes on from there" in stderr.splitlines()
@@ -260,7 +287,7 @@ def test_a_run_that_is_told_to_end_keeps_its_last_step(sent, undisturbed, number
     assert rows(folder)[-1]["step"] == step, "no step was taken in vain"
     if number == signal.SIGTERM:
         resumed = start(*words(folder, "moco", 0, "--resume"), stdout=subprocess.PIPE)
-        stdout, stderr = resumed.communicate(timeout=120)
+        stdout, stderr = resumed.communicate(timeout=PATIENCE)
         assert resumed.returncode == 0, stderr
         assert stdout.startswith(f"encoder in {folder}")
     else:
@@ -453,7 +480,7 @@ def test_a_process_that_may_write_no_more_says_so_and_keeps_what_it_has(cut_off,
     size = max(path.stat().st_size for path in cut_off.iterdir() if path.is_file()) + 2000
     assert size < max(map(len, kept.values()))
     process = start(*words(cut_off, "moco", 2, "--resume"), preexec_fn=limit_files(size))
-    _, stderr = process.communicate(timeout=120)
+    _, stderr = process.communicate(timeout=PATIENCE)
     assert process.returncode == 1, stderr
     assert "Traceback" not in stderr
     assert "File too large" in stderr.splitlines()[-1]
