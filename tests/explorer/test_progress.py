@@ -8,7 +8,8 @@ import pytest
 from likewise.explorer import scene
 from likewise.explorer.scene import Scene
 from tests.browser import drawn
-from tests.explorer.conftest import serving, until
+from tests.explorer.conftest import PATIENCE, serving, until
+from tests.maps import real_maps
 
 LOOKS = {
     "light": {"color_scheme": "light"},
@@ -30,7 +31,7 @@ def half_way(monkeypatch):
 
     def slow(units, tell_share):
         tell_share(0.4)
-        assert go_on.wait(120)
+        assert go_on.wait(PATIENCE)
         return lay_out(units, tell_share)
 
     monkeypatch.setattr(scene, "laid_out", slow)
@@ -40,7 +41,8 @@ def half_way(monkeypatch):
 
 def test_the_shares_of_embedding_and_of_the_map_grow_from_nothing_to_all(unseen):
     heard = []
-    Scene.open(unseen, say=lambda words, share: heard.append((words, share)))
+    with real_maps():
+        Scene.open(unseen, say=lambda words, share: heard.append((words, share)))
     for words in ("Embedding the items …", "Drawing a map of 61 items …"):
         shares = [share for said, share in heard if said == words]
         assert shares[0] == 0
