@@ -11,9 +11,11 @@ SOURCE, METHOD = "mnist5k", "moco"
 SETTINGS: dict[str, Any] = {
     "data.test": 0.2,
     "encoder.head": "mlp_bn",
-    "optimizer.lr": 0.003,
+    "encoder.bn_splits": 4,
+    "loss.temperature": 0.3,
+    "optimizer.lr": 0.004,
     "training.batch_size": 128,
-    "training.steps": 800,
+    "training.steps": 550,
 }
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from likewise.explorer import scene
 from likewise.explorer.scene import Scene
-from tests.browser import drawn
+from tests.browser import drawn, new_context
 from tests.explorer.conftest import PATIENCE, serving, until
 from tests.maps import real_maps
 
@@ -69,7 +69,7 @@ def test_what_failed_has_no_share(unseen):
 
 @pytest.mark.parametrize("look", LOOKS)
 def test_a_bar_is_drawn_until_the_map_is_there(browser, unseen, half_way, look):
-    with serving(unseen, ready=False) as server, browser.new_context(**LOOKS[look]) as context:
+    with serving(unseen, ready=False) as server, new_context(browser, **LOOKS[look]) as context:
         page = context.new_page()
         page.goto(server.url)
         page.wait_for_selector("[role=progressbar][aria-valuenow='40']")
