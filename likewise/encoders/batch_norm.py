@@ -140,23 +140,23 @@ class _SplitNorm(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, d_output: Tensor) -> tuple[Tensor | None, ...]:
         batch, weight, centres, scales = ctx.saved_tensors
-        splits, wanted = len(centres), ctx.needs_input_grad[:3]
-        d_batch = torch.empty_like(batch) if wanted[0] else None
-        places = d_batch.tensor_split(splits) if d_batch is not None else [None] * splits
-        d_affine: list[tuple[Tensor | None, Tensor | None]] = []
-        groups = zip(batch.tensor_split(splits), d_output.tensor_split(splits), places, strict=True)
-        for i, (group, d_group, place) in enumerate(groups):
-            d_input, d_weight, d_bias = torch.ops.aten.native_batch_norm_backward(
-                d_group, group, weight, None, None, centres[i], scales[i], True, ctx.eps, wanted
+        wanted = ctx.needs_input_grad[:3]
+        groups = (batch.tensor_split(len(centres)), d_output.tensor_split(len(centres)), centres, scales)
+        d_groups = [
+            torch.ops.aten.native_batch_norm_backward(
+                d_group, group, weight, None, None, centre, scale, True, ctx.eps, wanted
             )
-            if place is not None:
-                place.copy_(d_input)
-            d_affine.append((d_weight, d_bias))
-        d_weight, d_bias = (
-            sum(parts[1:], parts[0]) if want else None
-            for parts, want in zip(zip(*d_affine, strict=True), wanted[1:], strict=True)
+            for group, d_group, centre, scale in zip(*groups, strict=True)
+        ]
+        d_batches, d_weights, d_biases = zip(*d_groups, strict=True)
+        return (
+            torch.cat(d_batches) if wanted[0] else None,
+            torch.stack(d_weights).sum(dim=0) if wanted[1] else None,
+            torch.stack(d_biases).sum(dim=0) if wanted[2] else None,
+            None,
+            None,
+            None,
         )
-        return d_batch, d_weight, d_bias, None, None, None
 
 
 class SplitBatchNorm1d(_SplitBatchNorm, nn.BatchNorm1d):

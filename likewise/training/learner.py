@@ -175,10 +175,16 @@ class Learner:
             return query, query.detach(), ids
         second = self.views(batch, "second")
         if not self.both:
-            return self.embed(first), self.encode_keys(second, batch.step), ids
+            return self.embed(first), self.copied_keys(first, second, batch.step), ids
         one, other = self.embed(torch.cat([first, second])).chunk(2)
-        key_of_one, key_of_other = self.encode_keys(torch.cat([first, second]), batch.step).chunk(2)
-        return neighbours(one, other), neighbours(key_of_other, key_of_one), ids.repeat_interleave(2, dim=0)
+        return neighbours(one, other), self.copied_keys(first, second, batch.step), ids.repeat_interleave(2, dim=0)
+
+    def copied_keys(self, first: Tensor, second: Tensor, step: int) -> Tensor:
+        """Encode the keys of a batch's views by the momentum copy, in the order of the queries they belong to."""
+        if not self.both:
+            return self.encode_keys(second, step)
+        one, other = self.encode_keys(torch.cat([first, second]), step).chunk(2)
+        return neighbours(other, one)
 
     def encode_future(self, batch: Batch, windows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """What each frame expects, (items, frames, horizon, d), all frames as keys, and their ids."""
@@ -225,6 +231,8 @@ class Learner:
         """Keys by the momentum copy. Its batch statistics come from a shuffled batch, over all ranks, so that
         a query and its positive do not share theirs; the keys come back in order."""
         assert self.copy is not None
+        # Keys have a seed of their own, so that they can be encoded once more without the queries.
+        torch.manual_seed(number(self.recipe.seed, f"dropout of the keys of rank {ranks.index()}", step))
         with self.fabric.autocast():
             if not self.shuffles:
                 keys: Tensor = self.copy(views)
@@ -253,7 +261,16 @@ class Learner:
         if isinstance(self.dictionary, InBatch):
             return 1.0
         with torch.no_grad(), self.unchanged_buffers():
-            return consistency(self.dictionary, lambda step: ranks.gather(self.encode(self.batches.at(step))[1]))
+            return consistency(self.dictionary, lambda step: ranks.gather(self.keys_today(self.batches.at(step))))
+
+    def keys_today(self, batch: Batch) -> Tensor:
+        """Encode the keys of a batch once more; a momentum copy's without the queries."""
+        if self.copy is None:
+            return self.encode(batch)[1]
+        first = self.views(batch, "first")
+        if isinstance(self.tower, FutureTower):
+            return self.encode_keys(first, batch.step).flatten(0, 1)
+        return self.copied_keys(first, self.views(batch, "second"), batch.step)
 
     def rehearse(self, batch: Batch) -> list[str]:
         """The passes of one step, or of its first chunk, over a copy of the tower, so that nothing moves.
