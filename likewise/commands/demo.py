@@ -13,9 +13,9 @@ SETTINGS: dict[str, Any] = {
     "encoder.head": "mlp_bn",
     "encoder.bn_splits": 4,
     "loss.temperature": 0.3,
-    "optimizer.lr": 0.004,
-    "training.batch_size": 128,
-    "training.steps": 550,
+    "optimizer.lr": 0.003,
+    "training.batch_size": 64,
+    "training.steps": 1100,
 }
 
 
