@@ -1,12 +1,11 @@
-"""What the settings of OpenMP's threads and of glibc's malloc do to a run: measured for or against likewise's defaults.
+"""What the settings of OpenMP's threads and of glibc's malloc do to a run: the evidence for likewise's defaults.
 
     python -m benchmarks.runtime threads
     python -m benchmarks.runtime malloc
 
-Threads: the command line sets GOMP_SPINCOUNT to 20000, unless it is set already. It says for how long a thread of
-libgomp, which torch computes with, spins while it waits for the others before it sleeps. It is tried alone, beside a
-process that keeps one core busy, and beside another training. Every run calls `likewise.train` from Python, because
-the command line could not be started without a value.
+Threads: GOMP_SPINCOUNT says for how long a thread of libgomp, which torch computes with, spins while it waits for the
+others before it sleeps. likewise leaves it alone. Other values are tried alone, beside a process that keeps one core
+busy, and beside another training.
 
 malloc: the commands tune glibc's malloc, unless the environment has LIKEWISE_MALLOC=system. Every run is the command
 `likewise train`.
@@ -15,28 +14,24 @@ malloc: the commands tune glibc's malloc, unless the environment has LIKEWISE_MA
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from statistics import median
 
 from benchmarks.measure import (
     MIB,
     TrainingRun,
     describe_machine,
-    run_process,
     table,
     take_turns,
     train_by_command,
     write_section,
 )
-from likewise.training import metrics
 
 SOURCE, METHOD, BATCH, STEPS, ROUNDS = "mnist5k", "moco", 128, 80, 3
-SPIN_COUNTS = {"unset, libgomp's default": None, "20000, likewise's": "20000", "0, sleep at once": "0"}
+SPIN_COUNTS = {"unset, as likewise leaves it": None, "20000": "20000", "0, sleep at once": "0"}
 MALLOC = {"tuned by likewise": None, "LIKEWISE_MALLOC=system": "system"}
 
 
@@ -46,26 +41,25 @@ def environment_with(name: str, value: str | None) -> dict[str, str]:
     return others if value is None else others | {name: value}
 
 
-def train_from_python(environment: Mapping[str, str]) -> TrainingRun:
-    with tempfile.TemporaryDirectory() as folder:
-        asked = f"{SOURCE!r}, method={METHOD!r}, batch_size={BATCH}, steps={STEPS}, out={folder!r}, progress=False"
-        process = run_process("-c", f"import likewise; likewise.train({asked})", environment=environment)
-        return TrainingRun.from_rows(process, metrics.read(Path(folder) / "metrics.jsonl"), BATCH)
+def train(environment: Mapping[str, str]) -> TrainingRun:
+    return train_by_command(
+        SOURCE, "--method", METHOD, "--steps", str(STEPS), batch_size=BATCH, environment=environment
+    )
 
 
 def alone(environment: Mapping[str, str]) -> list[TrainingRun]:
-    return [train_from_python(environment)]
+    return [train(environment)]
 
 
 def beside_a_busy_process(environment: Mapping[str, str]) -> list[TrainingRun]:
     with busy_process():
-        return [train_from_python(environment)]
+        return [train(environment)]
 
 
 def beside_another(environment: Mapping[str, str]) -> list[TrainingRun]:
     """Train twice at the same time, with the same setting."""
     with ThreadPoolExecutor(2) as pool:
-        return list(pool.map(train_from_python, [environment] * 2))
+        return list(pool.map(train, [environment] * 2))
 
 
 @contextmanager
@@ -114,14 +108,10 @@ def threads() -> None:
     print(text)
 
 
-def train_with_malloc(value: str | None) -> TrainingRun:
-    environment = environment_with("LIKEWISE_MALLOC", value)
-    options = ["--method", METHOD, "--steps", str(STEPS)]
-    return train_by_command(SOURCE, *options, batch_size=BATCH, environment=environment)
-
-
 def malloc() -> None:
-    contestants = {setting: partial(train_with_malloc, value) for setting, value in MALLOC.items()}
+    contestants = {
+        setting: partial(train, environment_with("LIKEWISE_MALLOC", value)) for setting, value in MALLOC.items()
+    }
     rows = []
     for setting, runs in take_turns(contestants, ROUNDS).items():
         faults = median(run.process.usage.ru_minflt for run in runs)

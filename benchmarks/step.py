@@ -24,7 +24,6 @@ import numpy as np
 from torch import Tensor, nn
 
 import likewise
-import likewise.cli  # sets in the environment what the command line sets; the processes of the cases inherit it
 from benchmarks import sequences
 from benchmarks.captions import WORDS
 from benchmarks.measure import describe_machine, run_process, table, write_section

@@ -15,9 +15,6 @@ import typer
 from likewise import __version__
 from likewise.printing import show, show_figures, show_found, show_json
 
-# Threads that wait for each other spin before they sleep, by default for so long that another program on the same
-# cores slows them down many times over. It is read once, when torch is first imported.
-os.environ.setdefault("GOMP_SPINCOUNT", "20000")
 INTERRUPTED = 75  # exit code of a run that was told to end and can be resumed (EX_TEMPFAIL)
 
 app = typer.Typer(

@@ -38,7 +38,7 @@ class BasicBlock(nn.Module):
         change = functional.relu(self.bn1(self.conv1(images)), inplace=True)
         change = self.bn2(self.conv2(change))
         past = images if self.downsample is None else self.downsample(images)
-        return functional.relu(change + past, inplace=True)
+        return functional.relu(change.add_(past), inplace=True)
 
 
 class Bottleneck(nn.Module):
@@ -62,7 +62,7 @@ class Bottleneck(nn.Module):
         change = functional.relu(self.bn2(self.conv2(change)), inplace=True)
         change = self.bn3(self.conv3(change))
         past = images if self.downsample is None else self.downsample(images)
-        return functional.relu(change + past, inplace=True)
+        return functional.relu(change.add_(past), inplace=True)
 
 
 def _shortcut(channels: int, width: int, stride: int) -> nn.Sequential | None:
