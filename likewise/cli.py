@@ -27,7 +27,13 @@ app = typer.Typer(
 
 Columns = Annotated[
     list[str] | None,
-    typer.Option("--column", metavar="ROLE=NAME", help="Which array or column is y, group, sequence, …"),
+    typer.Option(
+        "--column",
+        metavar="ROLE=NAME",
+        help="Which column or array is what. Of a table: sequence, time, y, group, is_test, channels=ax+ay+az. "
+        "Of an .npz: x, y, group (or speaker, subject), is_test, class_names, views, captions=title+keywords, "
+        "audio, offsets, rate, channels (their names).",
+    ),
 ]
 
 

@@ -15,6 +15,8 @@ from typer.testing import CliRunner
 import likewise
 from likewise import methods
 from likewise.cli import app
+from likewise.data.columns import CAPTIONS, SPLIT, WHOLE
+from likewise.data.roles import ROLES
 from tests.training.conftest import ROOT, assert_same, rows, whole
 
 ENCODER = "tests.training.plain_encoder:normed"
@@ -381,6 +383,15 @@ def test_nothing_asked_shows_the_help():
     assert result.exit_code == 2
     for word in ("train", "demo", "methods"):
         assert word in result.output
+
+
+@pytest.mark.parametrize("name", ["train", "evaluate", "finetune", "embed", "search", "explore"])
+def test_every_role_of_a_column_is_in_the_help(name):
+    """Of tables and of arrays."""
+    (line,) = (line for line in command(name, "--help").stdout.splitlines() if "--column" in line)
+    words = re.findall(r"\w+", line)
+    for role in (*ROLES, *WHOLE, *SPLIT, CAPTIONS):
+        assert role in words
 
 
 def test_a_mistake_in_a_process_of_its_own(here):

@@ -24,7 +24,7 @@ def checked(columns: Mapping[str, str], roles: Iterable[str], names: Iterable[st
 
 def _hint(got: object, names: Iterable[str]) -> str:
     """What there is; of much, the nearest."""
-    names = sorted(names)
+    names = sorted(filter(None, names))
     if len(names) > 12:
         names = difflib.get_close_matches(str(got), names, n=3, cutoff=0.4) or [*names[:12], "…"]
     return ", ".join(names) or "none"

@@ -9,8 +9,11 @@ import numpy as np
 from likewise.data import arrays
 from likewise.data.builtin import needed
 from likewise.data.items import DataError, Items
+from likewise.data.memory import check_fits
+from likewise.data.table_files import values_in
 
 ENDINGS = (".npz", ".parquet")
+VALUE = 16  # bytes of a number in a Parquet file: as read, and as float32, once or twice
 # What others call what an .npz of ours calls x, y and is_test.
 NAMES = {
     "x": ("x", "vectors", "vector", "embeddings", "embedding", "features"),
@@ -70,6 +73,7 @@ def _parquet(path: Path) -> dict[str, Any]:
     parquet, compute = (needed(f"pyarrow.{part}", "Parquet", "parquet") for part in ("parquet", "compute"))
     try:
         columns = _roles(parquet.read_schema(path).names, path)
+        check_fits(values_in(parquet.read_metadata(path), columns.values()) * VALUE, str(path))
         table = parquet.read_table(path, columns=list(columns.values()))
     except DataError:
         raise

@@ -6,7 +6,7 @@ Padding is NaN until the encoder sees it: no sequence may hold one, so a window 
 import hashlib
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,14 @@ from likewise.data.items import NO_CAPTION, Captions, DataError, Items, Skipped,
 SIXTEEN_BITS = 32768.0
 
 
+@dataclass(frozen=True)
+class TableColumns:
+    """What became of the columns of a table that are not channels."""
+
+    times: tuple[str, ...]  # those that order the rows; none: rows are as they came
+    left_out: dict[str, str]  # those that are not used, with the reason
+
+
 @dataclass(frozen=True, eq=False)
 class Sequences(Items):
     """Items of kind "sequence": `array` is (samples, c), int16 audio or float32, all sequences in order."""
@@ -24,6 +32,7 @@ class Sequences(Items):
     offsets: NDArray[np.int64]  # (n + 1,): where each sequence begins, and the end
     rate: int  # samples a second; 0: not known
     channels: tuple[str, ...]  # names
+    table: TableColumns | None = field(default=None, kw_only=True)  # None: they do not come from a table
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -66,6 +75,7 @@ def make_sequences(
     paths: tuple[str, ...] | None = None,
     captions: Captions | None = None,
     skipped: tuple[Skipped, ...] = (),
+    table: TableColumns | None = None,
 ) -> Sequences:
     """Sequences whose columns have been seen to fit; `content` is the digest of the array where it is known."""
     columns = {"labels": labels, "groups": groups, "is_test": test, "paths": paths, "captions": captions}
@@ -87,6 +97,7 @@ def make_sequences(
         rate=rate,
         channels=channels,
         captions=captions,
+        table=table,
     )
 
 

@@ -19,9 +19,11 @@ from likewise.data.folder import File
 from likewise.data.images import EXTENSIONS, PEEKED, Listing, Opener, extension, from_memory
 from likewise.data.items import Captions, DataError, Skipped
 from likewise.data.labels import SPLITS, labelled, listed, split_test
+from likewise.data.memory import check_fits
 
 IMAGE_COLUMNS = ("image", "img", "jpg", "jpeg", "png", "webp", "picture", "photo")
 LABEL_COLUMNS = ("label", "labels", "y", "class")
+ROW = 300  # bytes that are kept of a row: its path, label and caption
 BATCH = 64  # rows of a Parquet file that are in memory at once
 
 
@@ -91,6 +93,7 @@ class _Table:
         try:
             with parquet.ParquetFile(location) as table:
                 schema, metadata = table.schema_arrow, table.metadata
+                check_fits(metadata.num_rows * ROW, path)
                 column = _image_column(schema, path)
                 label, caption = _label_column(schema), _caption_column(schema)
                 labels = table.read(columns=[label])[label].to_pylist() if label else [None] * metadata.num_rows
@@ -113,18 +116,25 @@ class _Table:
                 wanted = (rows[(rows >= first) & (rows < first + size)] - first).tolist()
                 first += size
                 row = 0
-                for batch in table.iter_batches(BATCH, row_groups=[group], columns=[self.column]) if wanted else ():
-                    cells = batch.column(0)
-                    while wanted and wanted[0] < row + len(cells):
-                        yield _cell(cells[wanted.pop(0) - row].as_py())
-                    row += len(cells)
-                    if not wanted:
-                        break
+                try:
+                    for batch in table.iter_batches(BATCH, row_groups=[group], columns=[self.column]) if wanted else ():
+                        cells = batch.column(0)
+                        while wanted and wanted[0] < row + len(cells):
+                            yield _cell(cells[wanted.pop(0) - row].as_py())
+                        row += len(cells)
+                        if not wanted:
+                            break
+                except (OSError, ValueError) as error:  # damaged: what remains of the row group is lost, others are not
+                    yield from [partial(_raise, error)] * len(wanted)
 
 
 def _cell(cell: Any) -> Opener:
     content = cell.get("bytes") if isinstance(cell, dict) else cell
     return from_memory(content) if content is not None else _nothing
+
+
+def _raise(error: Exception) -> BinaryIO:
+    raise error
 
 
 def _nothing() -> BinaryIO:

@@ -74,7 +74,9 @@ def open(  # noqa: A001
 
     `columns` say which array of an `.npz`, or which column of a table, is what: {"y": "digit", "group":
     "speaker"}. Captions may be several arrays: {"captions": "title+keywords"}. Series in tables have the
-    roles sequence, time, y, group and is_test; all other numbers are their channels.
+    roles sequence, time, y, group, is_test and channels ({"channels": "ax+ay+az"}). Without the last, all other
+    numbers are channels but those that look like a time or an index, are constant or only count up; these are
+    listed in `table.left_out`. Without a time, a column that looks like one orders the rows where that is certain.
 
     Captions are `captions` (n,) or (n, several) of an `.npz`, a line each of `captions.jsonl` ({"image":
     "a.jpg", "caption": "a dog"}; several as a list) or of `captions.csv` (image,caption), `key.txt` beside

@@ -101,7 +101,7 @@ def _read_parquet(path: Path) -> list[Mapping[str, Any]]:
     arrow, parquet = (needed(name, "Parquet", "parquet") for name in ("pyarrow", "pyarrow.parquet"))
     try:
         found = parquet.read_table(path)
-    except arrow.ArrowInvalid as error:
+    except (OSError, ValueError) as error:  # Arrow's own errors are these two
         raise DataError(f"--table must be a Parquet file, got {path}: {error}") from None
     kinds = arrow.types
     plain = [

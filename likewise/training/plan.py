@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from likewise import data, encoders, methods, ranks
 from likewise.data import Items
 from likewise.data.builtin import needed
+from likewise.data.roles import shortened, told
 from likewise.data.sequences import Sequences
 from likewise.data.tokens import SMALLEST
 from likewise.encoders import SEQUENCE_ENCODERS, TEXT_ENCODERS
@@ -267,7 +268,14 @@ def sequence_choices(recipe: Recipe, items: Sequences, train: NDArray[np.int64])
     typical = int(np.quantile(items.lengths[train], 0.75)) if future else int(np.median(items.lengths[train]) * 3 / 4)
     window = max(1, min(FRAMES, typical // hop)) * hop
     if not recipe.pairs.window:
-        yield "pairs.window", window, f"{typical:,} samples are typical, and {hop} make a frame"
+        length = f"{typical:,} samples" + (f" ({typical / items.rate:.2g} s)" if items.rate else "")
+        if typical // hop > FRAMES:
+            why = f"no more than {FRAMES} frames of {hop} samples are chosen"
+        elif future:
+            why = f"three quarters of the training sequences have at most {length}, and {hop} make a frame"
+        else:
+            why = f"three quarters of the training sequences' median length are {length}, and {hop} make a frame"
+        yield "pairs.window", window, why
 
 
 def is_audio(items: Sequences) -> bool:
@@ -388,9 +396,14 @@ def lines(plan: Plan, steps: int, parameters: int, seconds: float | None, device
         "none": "no head",
         "steps": f"{counted(recipe.pairs.horizon, 'matrix', 'matrices')} for the steps ahead",
     }.get(recipe.encoder.head, f"{recipe.encoder.head} head to {recipe.encoder.dim}")
-    epochs = steps / (len(visits(items, plan.train, recipe.pairs.window)) // options.batch_size)
+    epoch = len(visits(items, plan.train, recipe.pairs.window))
+    per_epoch = epoch // options.batch_size
+    epochs = f"{steps / per_epoch:.1f} epochs"
+    if items.kind == "sequence":
+        epochs += f" of {counted(per_epoch, 'step', 'steps')} over {counted(epoch, 'window', 'windows')}"
     return [
         f"data\t{items.name}: {len(plan.train):,} {items.kind}s of {shape_words(items)}{held}{labels}{skipped}",
+        *table_lines(items),
         f"method\t{recipe.method} ({methods.METHODS[recipe.method].paper})",
         f"pairs\t{pairs_words(recipe, items)}",
         f"dictionary\t{dictionary}{keys}",
@@ -398,10 +411,20 @@ def lines(plan: Plan, steps: int, parameters: int, seconds: float | None, device
         f"encoder\t{recipe.encoder.name}{frozen}, {context}{head}, "
         f"{parameters:,} parameters{' with the text tower' * captioned}",
         *([f"text\t{recipe.text.name}, {head}, at most {recipe.text.vocabulary:,} tokens"] if captioned else []),
-        f"training\t{steps:,} steps of {options.batch_size} ({epochs:.1f} epochs), {recipe.optimizer.name} "
+        f"training\t{steps:,} steps of {options.batch_size} ({epochs}), {recipe.optimizer.name} "
         f"at {recipe.optimizer.lr:g}, on {device}" + ("" if seconds is None else f": about {duration(seconds)}"),
         *(f"chosen\t{text}" for text in plan.chosen),
     ]
+
+
+def table_lines(items: Items) -> list[str]:
+    """What became of the columns of a table."""
+    if not isinstance(items, Sequences) or items.table is None:
+        return []
+    times, left_out = items.table.times, items.table.left_out
+    ordered = f"{shortened(times)} orders the rows" if times else "no column orders the rows: they stay as they come"
+    others = [f"left out\t{told(left_out)}; --column channels=NAME+NAME takes other columns"] if left_out else []
+    return [f"channels\t{shortened(items.channels)}", f"time\t{ordered}", *others]
 
 
 def shape_words(items: Items) -> str:

@@ -4,6 +4,7 @@
 captions `text.safetensors`, `text_head.safetensors` and `tokenizer.json` too.
 """
 
+import functools
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,7 @@ from torch import Tensor, nn
 from likewise import data, encoders
 from likewise.data import Items
 from likewise.data.builtin import NAMES
+from likewise.data.roles import CHANNELS, shortened
 from likewise.data.sequences import Sequences
 from likewise.data.tokens import Tokenizer
 from likewise.malloc import keep_freed_memory
@@ -84,13 +86,22 @@ class Encoder(nn.Module):
             if source not in NAMES and not Path(source).expanduser().exists():
                 gone = source or "arrays in memory"
                 raise RunError(f"the data of the run is not there, {gone}: name it (DATA or --data)")
-        items = data.open(
+        opened = functools.partial(
+            data.open,
             source,
             size=self.about["stored"] or None,
             rate=self.about.get("rate") or None,
-            columns=columns or None,
             progress=progress,
         )
+        items = opened(columns=columns or None)
+        if isinstance(items, Sequences) and items.table is not None and CHANNELS not in (columns or {}):
+            # How columns move decides which are channels, and a sensor that moved in training may rest here.
+            names = self.about.get("channel_names", items.channels)
+            if items.channels != tuple(names):
+                try:
+                    items = opened(columns={**(columns or {}), CHANNELS: "+".join(names)})
+                except data.DataError as error:
+                    raise data.DataError(f"the encoder takes the channels {shortened(names)}: {error}") from None
         wanted = _kind_words(self.about["kind"], self.about["channels"], self.about["size"])
         got = _kind_words(items.kind, items.array.shape[1], items.array.shape[1])
         if wanted != got:
@@ -329,7 +340,8 @@ def preprocessing(recipe: Recipe, items: Items, train: NDArray[np.int64]) -> dic
     about |= {"stored": recipe.data.stored, "fingerprint": items.fingerprint, "items": len(train)}
     if isinstance(items, Sequences):
         mean, std = channel_statistics(items, train)
-        return about | {"size": recipe.pairs.window, "rate": items.rate, "mean": mean, "std": std}
+        about |= {"size": recipe.pairs.window, "rate": items.rate, "mean": mean, "std": std}
+        return about if items.table is None else about | {"channel_names": list(items.channels)}
     if items.kind == "vector":
         fitted = augment.VectorViews.fitted(torch.from_numpy(items[train]))
         return about | {"channels": 1, "mean": list(fitted.mean), "std": list(fitted.std)}

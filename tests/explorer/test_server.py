@@ -8,6 +8,8 @@ import shutil
 import struct
 
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import pytest
 from PIL import Image
 
@@ -197,6 +199,17 @@ def test_a_table_of_something_else_is_refused(run, tmp_path, name, text, said):
     (tmp_path / name).write_bytes(text.encode("latin-1"))
     with pytest.raises(DataError, match="^" + said):
         Scene.open(run, table=Table.read(tmp_path / name))
+
+
+def test_a_damaged_table_is_refused_by_its_name(tmp_path):
+    path = tmp_path / "a.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({"id": range(50), "score": range(50)}), path)
+    content = bytearray(path.read_bytes())
+    start = pyarrow.parquet.read_metadata(path).row_group(0).column(1).dictionary_page_offset
+    content[start : start + 20] = b"\xff" * 20
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=rf"^--table must be a Parquet file, got {path}: "):
+        Table.read(path)
 
 
 def test_the_map_is_kept(run, monkeypatch):

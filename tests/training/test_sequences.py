@@ -318,7 +318,7 @@ def test_what_is_chosen_for_sequences_is_said():
         "encoder.name = sensors: 2 channels of a series",
         "training.batch_size = 64: each sequence has many frames",
         "optimizer.lr = 0.001: products of rows of any length are learned in smaller steps",
-        "pairs.window = 60: 60 samples are typical, and 4 make a frame",
+        "pairs.window = 60: three quarters of the training sequences have at most 60 samples, and 4 make a frame",
     )
     assert (ready.recipe.encoder.head, ready.recipe.pairs.preset, ready.recipe.pairs.horizon) == ("steps", "none", 12)
 
@@ -330,6 +330,22 @@ def test_a_window_is_typical_and_no_longer_than_128_frames():
     assert planned(ragged, "cpc").recipe.pairs.window == 52, "three of four end before it: 55.75, in whole frames"
     assert planned(ragged, "simclr").recipe.pairs.window == 24, "three quarters of the median, in whole frames"
     assert planned(ragged, "cpc", pairs__window=20).recipe.pairs.window == 20
+
+
+def test_the_reason_for_a_window_names_the_length_it_is_made_of():
+    def why(source, method):
+        (reason,) = (text for text in planned(source, method).chosen if text.startswith("pairs.window"))
+        return reason
+
+    ragged = series(t=100, lengths=np.repeat([21, 33, 41, 100], 12)) | {"is_test": np.zeros(48, dtype=bool)}
+    assert why(ragged, "cpc") == (
+        "pairs.window = 52: three quarters of the training sequences have at most 55 samples, and 4 make a frame"
+    )
+    assert why(ragged, "simclr") == (
+        "pairs.window = 24: three quarters of the training sequences' median length are 27 samples, and 4 make a frame"
+    )
+    assert why(ragged | {"rate": 50}, "cpc").endswith(" have at most 55 samples (1.1 s), and 4 make a frame")
+    assert why(series(t=1000), "cpc") == "pairs.window = 512: no more than 128 frames of 4 samples are chosen"
 
 
 def test_short_sequences_have_a_short_horizon():

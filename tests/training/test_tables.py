@@ -1,0 +1,106 @@
+"""Training on a table: the plan says what became of its columns, and the encoder keeps to the channels it learned."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pytest
+from typer.testing import CliRunner
+
+import likewise
+from likewise.cli import app
+from likewise.data import DataError
+from likewise.training.plan import lines, make_plan
+from tests.waves import series
+
+QUICK = {"pairs.horizon": 2, "pairs.candidates": 8, "training.batch_size": 8, "data.workers": 0}
+
+
+def walks(n=24, t=16, **columns):
+    """Sequences of three channels, with what a logger and pandas write beside them."""
+    a, b, c = series(n, t, channels=3)["x"].reshape(n * t, 3).T
+    return {
+        "": np.arange(n * t),
+        "session": np.repeat(np.arange(n), t),
+        "t_ms": np.tile(np.arange(t) * 20, n),
+        "year": np.full(n * t, 2024),
+        "a": a,
+        "b": b,
+        "c": c,
+        "note": ["fine", "dry"] * (n * t // 2),
+        **columns,
+    }
+
+
+def write(path, table):
+    pa.csv.write_csv(pa.table(list(map(pa.array, table.values())), names=list(table)), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """One step of CPC by the command: the run's folder, and what was printed."""
+    folder = tmp_path_factory.mktemp("walks")
+    source = write(folder / "x.csv", walks())
+    changes = [f"--set={key}={value}" for key, value in QUICK.items()]
+    result = CliRunner().invoke(app, ["train", str(source), "--steps", "1", "--out", str(folder / "run"), *changes])
+    assert result.exit_code == 0, result.output
+    return folder / "run", result.stderr
+
+
+def told(source, **asked):
+    ready = make_plan(source, None, {key.replace("__", "."): value for key, value in asked.items()}, progress=False)
+    return dict(text.split("\t") for text in lines(ready, 30, 1, None, "cpu") if not text.startswith("chosen"))
+
+
+def test_the_plan_names_channels_time_and_what_is_left_out(trained):
+    printed = {line[:11].strip(): line[11:] for line in trained[1].splitlines()}
+    assert printed["channels"] == "a, b, c"
+    assert printed["time"] == "t_ms orders the rows"
+    assert printed["left out"] == (
+        "a column without a name (looks like an index), year (looks like a time), note (not numbers); "
+        "--column channels=NAME+NAME takes other columns"
+    )
+    assert ": 24 sequences of 3 channels, 16 samples long (median), no labels" in printed["data"]
+
+
+def test_a_plan_with_nothing_left_out_says_so_by_not_saying(tmp_path):
+    table = {name: column for name, column in walks().items() if name in ("session", "a", "b")}
+    words = told(write(tmp_path / "x.csv", table))
+    assert words["channels"] == "a, b"
+    assert words["time"] == "no column orders the rows: they stay as they come"
+    assert "left out" not in words
+    assert "channels" not in told(series()), "arrays have no columns"
+
+
+def test_of_many_channels_the_first_are_named(tmp_path):
+    names = {f"c{place}": np.random.default_rng(place).normal(size=24 * 16) for place in range(40)}
+    words = told(write(tmp_path / "x.csv", walks(**names)))
+    assert words["channels"] == "a, b, c, c0, c1, c2, c3, c4, c5, c6, c7, c8 and 31 more"
+
+
+def test_epochs_of_sequences_can_be_checked_by_hand():
+    """50 sequences of 64 samples are two windows of 32 each, and 100 windows are six batches of 16."""
+    words = told(series(50, t=64)["x"], pairs__window=32, pairs__horizon=2, training__batch_size=16)
+    assert words["training"].startswith("30 steps of 16 (5.0 epochs of 6 steps over 100 windows), ")
+
+
+def test_a_sensor_that_rests_or_stands_elsewhere_is_still_the_channel_it_was_in_training(trained, tmp_path):
+    encoder, table = likewise.load(trained[0]), walks(4)
+    again = {name: table[name] for name in ("session", "t_ms", "c", "b", "a")} | {"b": np.zeros(64), "d": table["a"]}
+    items = encoder.open(write(tmp_path / "again.csv", again))
+    assert items.channels == ("a", "b", "c")
+    expected = np.stack([table["a"], np.zeros(64), table["c"]], axis=1)
+    np.testing.assert_allclose(items.array, expected, rtol=1e-6)
+    assert encoder.embed(tmp_path / "again.csv", progress=False).vectors.shape[0] == 4
+
+
+def test_a_table_without_a_channel_of_the_encoder_is_refused(trained, tmp_path):
+    encoder = likewise.load(trained[0])
+    other = write(tmp_path / "other.csv", {{"a": "x"}.get(name, name): column for name, column in walks(4).items()})
+    with pytest.raises(DataError) as refused:
+        encoder.open(other)
+    assert str(refused.value) == (
+        f"the encoder takes the channels a, b, c: expected a column of {other} as channels, "
+        "one of b, c, note, session, t_ms, x, year, got 'a'"
+    )
+    assert encoder.open(other, columns={"channels": "x+b+c"}).channels == ("x", "b", "c")
