@@ -114,7 +114,7 @@ def test_a_text_that_is_called_an_array(here):
 def test_labels_that_are_needed_and_not_there(here):
     np.save("x.npy", np.zeros((40, 8, 8), np.uint8))
     assert refused("x.npy", "--method", "supcon") == (
-        "loss sup_con needs labels (class folders, or y in an .npz), got none in x.npy"
+        "loss sup_con needs labels of several classes (class folders, or y in an .npz), got none in x.npy"
     )
     assert refused("x.npy", "--pairs", "groups") == (
         "pairs groups needs class folders, labels or groups, got none in x.npy"

@@ -93,6 +93,18 @@ def check_columns(count: int, name: str, columns: Mapping[str, Sized | None], le
         raise DataError(f"expected at least {least} item{'s' * (least > 1)} in {name}, got {count}")
 
 
+def that_tell_apart(
+    labels: NDArray[np.int64] | None, classes: tuple[str, ...]
+) -> tuple[NDArray[np.int64] | None, tuple[str, ...]]:
+    """Return the labels and classes, or none: where all labelled items share one class, it tells none of them apart.
+
+    A folder of images often lies in a single subfolder, and k-NN would find its name in every case.
+    """
+    if labels is None or len(np.unique(labels[labels >= 0])) < 2:
+        return None, ()
+    return labels, classes
+
+
 def make(
     array: NDArray[Any],
     name: str,
@@ -110,6 +122,7 @@ def make(
     """Items whose columns have been seen to fit the array."""
     columns = {"labels": labels, "groups": groups, "is_test": test, "paths": paths, "captions": captions}
     check_columns(len(array), name, columns)
+    labels, classes = that_tell_apart(labels, classes)
     return Items(
         array=array,
         kind="image" if array.ndim == 4 else "vector",

@@ -87,7 +87,9 @@ def make_plan(source: Any, method: str | None, asked: Mapping[str, Any], *, prog
             raise RecipeError(f"pairs groups needs class folders, labels or groups, got none in {items.name}")
         choose("pairs.kind", "views", "there are no labels or groups, so two views of an item are a pair")
     if recipe.loss.kind == "sup_con" and items.labels is None:
-        raise RecipeError(f"loss sup_con needs labels (class folders, or y in an .npz), got none in {items.name}")
+        raise RecipeError(
+            f"loss sup_con needs labels of several classes (class folders, or y in an .npz), got none in {items.name}"
+        )
     if recipe.loss.kind == "sup_con" and recipe.pairs.kind == "groups" and items.groups is not None:
         raise RecipeError(
             f"loss sup_con needs partners of one label, so pairs must be views, got groups in {items.name}"

@@ -130,8 +130,15 @@ def test_class_names():
 
 
 def test_labels_missing_from_one_part_are_none():
-    items = data.open({"x_train": GREY, "x_test": GREY, "y_train": ["a"] * 5})
-    assert items.labels.tolist() == [0] * 5 + [-1] * 5
+    items = data.open({"x_train": GREY, "x_test": GREY, "y_train": ["a", "b", "a", "a", "a"]})
+    assert items.labels.tolist() == [0, 1, 0, 0, 0] + [-1] * 5
+
+
+@pytest.mark.parametrize("y", [[3] * 5, ["cat"] * 5, [0, -1, 0, -1, -1], [-1] * 5])
+def test_one_value_for_all_items_is_no_label(y):
+    for x in (GREY, GREY.reshape(5, -1), np.arange(90.0).reshape(5, 9, 2)):
+        items = data.open({"x": x, "y": y})
+        assert (items.labels, items.classes) == (None, ())
 
 
 def test_large_numbers_are_names_of_classes():

@@ -69,6 +69,11 @@ def test_class_folders_and_a_test_part(tmp_path):
     assert items.test.tolist() == [True] * 4 + [False] * 4
 
 
+def test_one_class_folder_is_no_class(tmp_path):
+    items = data.open(write(tmp_path, takes__a__wav=tone(), takes__b__wav=tone()))
+    assert (items.labels, items.classes) == (None, ())
+
+
 @pytest.mark.parametrize(("rates", "expected"), [([8000, 8000, 44_100], 8000), ([11_025, 16_000, 48_000], 16_000)])
 def test_files_of_several_rates_come_to_one(tmp_path, rates, expected):
     for place, rate in enumerate(rates):

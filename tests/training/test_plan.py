@@ -158,7 +158,7 @@ def test_asked_for_groups_need_labels_or_groups():
 
 
 def test_sup_con_needs_labels():
-    sentence = "loss sup_con needs labels (class folders, or y in an .npz), got none in arrays x"
+    sentence = "loss sup_con needs labels of several classes (class folders, or y in an .npz), got none in arrays x"
     assert refused(vectors(), "supcon") == sentence
     assert refused(vectors(), "simclr", loss__kind="sup_con") == sentence
 
