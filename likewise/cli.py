@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from likewise import __version__
-from likewise.printing import show, show_figures, show_found, show_json
+from likewise.printing import say, show, show_figures, show_found, show_json
 
 # Threads that wait for each other spin before they sleep, by default for so long that another program on the same
 # cores slows them down many times over. It is read once, when torch is first imported.
@@ -118,8 +118,8 @@ def train(
     from likewise import ranks
 
     if ranks.is_first():
-        typer.echo(f"encoder in {run.folder}: likewise.load({str(run.folder)!r})")
-        typer.echo(f"report in {run.report}")
+        say(f"encoder in {run.folder}: likewise.load({str(run.folder)!r})")
+        say(f"report in {run.report}")
 
 
 @app.command()
@@ -225,7 +225,7 @@ def embed(
         from likewise.commands.embed import embed as run_embedding
 
         path = run_embedding(run, source, out=out, layer=layer, columns=named(column))
-    typer.echo(f"vectors in {path}")
+    say(f"vectors in {path}")
 
 
 @app.command()
@@ -244,9 +244,9 @@ def export(
 
         found = run_export(run, out, format=format, layer=layer)
     for path in found.files:
-        typer.echo(str(path))
+        say(str(path))
     batches = ", ".join(map(str, BATCHES))
-    typer.echo(f"read back and run with batches of {batches}: the encoder's features to {found.difference:.1e}")
+    say(f"read back and run with batches of {batches}: the encoder's features to {found.difference:.1e}")
 
 
 @app.command()
@@ -297,7 +297,7 @@ def search(
         show_found(found)
     if grid is not None and found and not as_json:
         some = f", of the first {ROWS} rows" if len(in_rows(found, k)) > ROWS else ""
-        typer.echo(f"picture in {grid}{some}")
+        say(f"picture in {grid}{some}")
 
 
 @app.command()
@@ -328,7 +328,7 @@ def explore(
             host=host,
             port=port,
             open_browser=open_browser,
-            say=typer.echo,
+            say=say,
         )
 
 
@@ -344,7 +344,7 @@ def demo(
 
         run, found = run_demo(out, steps, seed)
     show_figures(found)
-    typer.echo(f"report in {run.report}")
+    say(f"report in {run.report}")
 
 
 @app.command()
@@ -377,7 +377,7 @@ def said_in_one_sentence() -> Iterator[None]:
         from likewise import ranks
 
         if ranks.is_first():  # all ranks were told
-            typer.echo(f"likewise: {error}", err=True)
+            say(f"likewise: {error}", err=True)
         raise typer.Exit(INTERRUPTED) from None
 
 
@@ -385,7 +385,7 @@ def fail(error: Any) -> None:
     sentence = " ".join(str(error).split())
     if isinstance(error, OSError) and error.strerror and error.filename:
         sentence = f"{error.filename}: {error.strerror}"
-    typer.echo(f"likewise: {sentence}", err=True)
+    say(f"likewise: {sentence}", err=True)
     sys.exit(1)
 
 

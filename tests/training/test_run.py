@@ -149,8 +149,10 @@ def test_a_name_that_is_no_text_is_skipped_like_any_other(tmp_path):
     for i, picture in enumerate(images(20, 8, 8, 3)):
         Image.fromarray(picture).save(folder / f"{i}.png")
     (folder / "caf\udce9.png").write_bytes(b"no image")
+    (folder / "a\n1.png\tfine\x1b[2J.png").write_bytes(b"no image")
     run = trained(folder, tmp_path / "run")
-    assert "caf\\udce9.png" in (run.folder / "skipped.txt").read_text()
+    paths = [line.split("\t")[0] for line in (run.folder / "skipped.txt").read_text().splitlines()]
+    assert paths == ["a\\n1.png\\tfine\\x1b[2J.png", "caf\\udce9.png"]
 
 
 # Sequences
