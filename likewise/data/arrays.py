@@ -5,8 +5,6 @@ axes are views of items, (n, v, …), and become n · v rows, item by item. Imag
 of the wanted size stay where they are, in a file as in memory.
 """
 
-import zipfile
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -16,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from likewise.data.archives import map_npy, open_npz
 from likewise.data.cache import Plan, cache_key, fetch
 from likewise.data.captions import from_columns
 from likewise.data.clips import from_clips
@@ -24,6 +23,7 @@ from likewise.data.folder import stamp
 from likewise.data.images import fit, over_white, sixteen_bits
 from likewise.data.items import ROWS, Captions, DataError, Items, digest, make
 from likewise.data.labels import grouped, labelled
+from likewise.data.memory import check_fits
 from likewise.data.series import from_series, is_series
 from likewise.data.views import VIEWED, by_view
 from likewise.data.work import in_order
@@ -104,29 +104,16 @@ def from_npz(
     rate: int | None = None,
     columns: Mapping[str, str] | None = None,
 ) -> Items:
-    if not zipfile.is_zipfile(path):
-        raise DataError(f"cannot read {name}: it is not an .npz archive")
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            wanted = set(of_arrays(archive.files, columns or {}, name).values())
-            wanted = wanted.union(*of_captions(archive.files, columns or {}, name).values())
-            arrays = {key: archive[key] if key in wanted else np.empty(0) for key in archive.files}
-    except DataError:
-        raise
-    except (OSError, ValueError, EOFError, zlib.error, zipfile.BadZipFile) as error:
-        raise DataError(f"cannot read {name}: {_why(error)}") from None
+    with open_npz(path, name) as archive:
+        wanted = set(of_arrays(archive.keys, columns or {}, name).values())
+        wanted = wanted.union(*of_captions(archive.keys, columns or {}, name).values())
+        arrays = {key: np.empty(0) for key in archive.keys} | archive.read(sorted(wanted))
     return from_mapping(arrays, name, size, rate=rate, columns=columns)
 
 
 def from_npy(path: Path, name: str, size: int | None, cached: Path, progress: bool) -> Items:
     """A mapped array; images of another depth or size go through the cache, a few at a time."""
-    with path.open("rb") as opened:
-        if opened.read(6) != b"\x93NUMPY":
-            raise DataError(f"cannot read {name}: it is not an .npy array")
-    try:
-        array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise DataError(f"cannot read {name}: {_why(error)}") from None
+    array = map_npy(path, name)
     if is_series(array):
         return from_series(array, name)
     file = stamp(path)
@@ -179,6 +166,8 @@ def _last(shape: tuple[int, ...]) -> bool:
 
 def vectors(rows: NDArray[Any], name: str) -> NDArray[np.float32]:
     """(n, f) float32, all finite."""
+    if rows.dtype != np.float32:
+        check_fits(rows.size * 4, name)
     with np.errstate(over="ignore"):
         ready = rows if rows.dtype == np.float32 else rows.astype(np.float32)
     for start in range(0, len(ready), ROWS):
@@ -334,10 +323,3 @@ def _column(given: Mapping[str, NDArray[Any]], key: str, parts: list[NDArray[Any
         if len(part) != len(x):
             raise DataError(f"{name} must have one entry an item, {len(x)}, got {len(part)}")
     return np.concatenate(filled)
-
-
-def _why(error: Exception) -> str:
-    text = str(error)
-    if "pickle" in text or "Python object" in text:
-        return "it holds Python objects, not arrays of numbers"
-    return " ".join(text.split())[:200] or type(error).__name__

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from likewise.data.arrays import from_array
 from likewise.data.items import DataError, Items
 from likewise.data.labels import labelled
+from likewise.data.memory import check_fits
 
 IMAGES = re.compile(r"(?P<prefix>.*?)images(?P<mark>[-.])idx3-ubyte(\.gz)?$")
 RECONSTRUCT = np.empty(0).__reduce__()[0]  # numpy's own, wherever this version keeps it
@@ -79,17 +80,22 @@ def _labels_beside(images: Path) -> NDArray[np.uint8] | None:
 def read_idx(path: Path) -> NDArray[np.uint8]:
     """Bytes of any number of axes: 0 0 8 axes, the sizes as big-endian int32, the bytes."""
     try:
-        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    except (OSError, EOFError, zlib.error) as error:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            head = file.read(4)
+            sizes = file.read(4 * head[3]) if len(head) == 4 else b""
+            if head[:3] != b"\0\0\x08" or len(head) < 4 or len(sizes) < 4 * head[3]:
+                got = head[:3].hex(" ") or "nothing"
+                raise DataError(f"{path} must start like an idx file of bytes, 00 00 08, got {got}")
+            shape = tuple(np.frombuffer(sizes, dtype=">u4").tolist())
+            count = math.prod(shape)
+            check_fits(count, str(path))
+            content = file.read(count + 1)  # what a compressed file goes on to hold is not unpacked
+    except (OSError, EOFError, zlib.error, MemoryError, OverflowError) as error:
         raise DataError(f"cannot read {path}: {error}") from None
-    if len(content) < 4 or content[:3] != b"\0\0\x08" or len(content) < 4 + 4 * content[3]:
-        got = content[:3].hex(" ") or "nothing"
-        raise DataError(f"{path} must start like an idx file of bytes, 00 00 08, got {got}")
-    start = 4 + 4 * content[3]
-    shape = tuple(np.frombuffer(content[4:start], dtype=">i4").tolist())
-    if len(content) - start != math.prod(shape):
-        raise DataError(f"{path} must hold {math.prod(shape)} bytes for {shape}, got {len(content) - start}")
-    return np.frombuffer(content, dtype=np.uint8, offset=start).reshape(shape)
+    if len(content) != count:
+        got = f"{len(content)}" if len(content) < count else "more"
+        raise DataError(f"{path} must hold {count} bytes for {shape}, got {got}")
+    return np.frombuffer(content, dtype=np.uint8).reshape(shape)
 
 
 def is_cifar(names: Iterable[str]) -> bool:

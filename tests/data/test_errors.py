@@ -163,7 +163,7 @@ def test_files_of_other_kinds(here):
         "x.png": f"expected {kinds}, got x.png: open its folder",
         "x.npy": "cannot read x.npy: it is not an .npy array",
         "x.npz": "cannot read x.npz: it is not an .npz archive",
-        "objects.npz": "cannot read objects.npz: it holds Python objects, not arrays of numbers",
+        "objects.npz": "cannot read objects.npz: x holds Python objects, not arrays of numbers",
         "objects.npy": "cannot read objects.npy: it holds Python objects, not arrays of numbers",
         "keys.npz": "expected an array x, x_train or audio in keys.npz, got a, b",
     }.items():
