@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 import likewise
 from likewise import methods
 from likewise.cli import app
+from likewise.data.images import EXTENSIONS
 from tests.training.conftest import ROOT, assert_same, rows, whole
 
 ENCODER = "tests.training.plain_encoder:normed"
@@ -96,7 +97,7 @@ def test_a_folder_that_really_may_not_be_read(photos):
 
 def test_a_folder_of_text_files_and_an_empty_one(here):
     (here / "photos").mkdir()
-    kinds = "jpg, jpeg, png, webp, bmp, gif, tif, tiff, wav, flac, ogg, csv"
+    kinds = ", ".join((*EXTENSIONS, "wav, flac, ogg, opus, mp3, csv"))
     expected = f"no images, audio or series in photos/: expected {kinds}; got "
     assert refused("photos") == expected + "no files"
     for name in "abc":
@@ -331,7 +332,8 @@ def test_a_folder_of_images_becomes_a_run(here, photos):
     path, reason = (here / "run" / "skipped.txt").read_text().strip().split("\t")
     assert path == "dogs/7.png"
     assert reason
-    assert "17 images of 3×10×10, 2 held out, 2 classes; 1 files could not be read, see skipped.txt" in result.stderr
+    assert "17 images of 3×10×10, cut to their middle square, 2 held out, 2 classes; " in result.stderr
+    assert "; 1 file could not be read, see skipped.txt\n" in result.stderr
     (row,) = [json.loads(line) for line in (here / "run" / "metrics.jsonl").read_text().splitlines()]
     assert row["step"] == 3
     encoder = likewise.load("run")

@@ -35,13 +35,13 @@ def is_idx(name: str) -> bool:
     return IMAGES.match(name) is not None
 
 
-def from_idx(path: Path, name: str, size: int | None) -> Items:
+def from_idx(path: Path, name: str) -> Items:
     """One images file; its labels lie beside it."""
     labels = _labels_beside(path)
-    return _idx_items([read_idx(path)], [labels], name, size)
+    return _idx_items([read_idx(path)], [labels], name)
 
 
-def from_idx_folder(root: Path, name: str, size: int | None) -> Items:
+def from_idx_folder(root: Path, name: str) -> Items:
     """`train-images-idx3-ubyte` and, as test part, `t10k-images-idx3-ubyte`, each with its labels."""
     found: dict[str, Path] = {}
     for path in sorted(root.iterdir()):
@@ -52,12 +52,10 @@ def from_idx_folder(root: Path, name: str, size: int | None) -> Items:
     if len(found) > 1 and (len(train), len(test)) != (1, 1):
         raise DataError(f"expected one train and one t10k images file in {name}, got {', '.join(sorted(found))}")
     paths = [found[prefix] for prefix in (*train, *test)] or list(found.values())
-    return _idx_items([read_idx(path) for path in paths], [_labels_beside(path) for path in paths], name, size)
+    return _idx_items([read_idx(path) for path in paths], [_labels_beside(path) for path in paths], name)
 
 
-def _idx_items(
-    images: list[NDArray[np.uint8]], labels: list[NDArray[np.uint8] | None], name: str, size: int | None
-) -> Items:
+def _idx_items(images: list[NDArray[np.uint8]], labels: list[NDArray[np.uint8] | None], name: str) -> Items:
     columns: dict[str, Any] = {}
     known = [part for part in labels if part is not None]
     if len(known) == len(labels):
@@ -66,7 +64,7 @@ def _idx_items(
         columns["test"] = np.arange(len(images[0]) + len(images[1])) >= len(images[0])
     if len({part.shape[1:] for part in images}) > 1:
         raise DataError(f"images of train and test must be of one size, got {[part.shape[1:] for part in images]}")
-    return from_array(np.concatenate(images), name, size, **columns)
+    return from_array(np.concatenate(images), name, **columns)
 
 
 def _labels_beside(images: Path) -> NDArray[np.uint8] | None:

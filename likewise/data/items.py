@@ -27,6 +27,7 @@ class Skipped:
 
     path: str
     reason: str
+    kind: str = ""  # the ending, as in ".heic", of a file that is left out because of its kind
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +46,7 @@ class Items:
     skipped: tuple[Skipped, ...]
     native: int  # median shorter side of the images as found, f, or the sequences' median length
     captions: Captions | None = field(default=None, kw_only=True)  # one or more of each item; None: not captioned
+    oblong: int = field(default=0, kw_only=True)  # images that are not square as found
 
     def __len__(self) -> int:
         return len(self.array)
@@ -118,6 +120,7 @@ def make(
     captions: Captions | None = None,
     skipped: tuple[Skipped, ...] = (),
     native: int,
+    oblong: int = 0,
 ) -> Items:
     """Items whose columns have been seen to fit the array."""
     columns = {"labels": labels, "groups": groups, "is_test": test, "paths": paths, "captions": captions}
@@ -136,4 +139,5 @@ def make(
         skipped=skipped,
         native=native,
         captions=captions,
+        oblong=oblong,
     )
