@@ -133,8 +133,8 @@ def _whole(key: str, value: int | None) -> int | None:
 
 
 def _fit(fit: str) -> str:
-    if fit not in FITS:
-        raise DataError(f"fit must be {', '.join(FITS)}, got {fit!r}")
+    if fit not in tuple(FITS):  # what comes from a file may have no hash
+        raise DataError(f"fit must be crop, pad or stretch, got {fit!r}")
     return fit
 
 

@@ -271,8 +271,8 @@ def load(folder: str | Path) -> Encoder:
     missing = [name for name in wanted if not isinstance(about, dict) or name not in about]
     if missing:
         raise RunError(f"the weights of {folder} must have their pre-processing with them, got no {', '.join(missing)}")
-    if about.get("fit", "crop") not in FITS:
-        raise RunError(f"the images of {folder} must fit by {', '.join(FITS)}, got {about['fit']!r}")
+    if about.get("fit", "crop") not in tuple(FITS):
+        raise RunError(f"the images of {folder} must fit by crop, pad or stretch, got {about['fit']!r}")
     backbone = build_backbone(recipe, about["kind"], about["channels"], about["size"])
     head = build_head(recipe, backbone)
     text = build_text(recipe, about["vocabulary"]) if captioned else ()

@@ -163,9 +163,9 @@ def test_another_fit_is_another_entry_of_the_cache(tmp_path):
     assert len(found) == 3
 
 
-@pytest.mark.parametrize("fit", ["squeeze", "", None, 3])
+@pytest.mark.parametrize("fit", ["squeeze", "", None, 3, {}])
 def test_fits_that_there_are_not(tmp_path, fit):
-    with pytest.raises(data.DataError, match=rf"^fit must be crop, pad, stretch, got {fit!r}$"):
+    with pytest.raises(data.DataError, match=rf"^fit must be crop, pad or stretch, got {fit!r}$"):
         data.open(tmp_path, fit=fit)
 
 

@@ -327,7 +327,7 @@ def test_arrays_that_are_not_square_are_said_to_be_cut():
 def test_a_fit_is_for_images():
     sentence = "data.fit is for images, got pad for the vectors of arrays x"
     assert refused(vectors(), "moco", data__fit="pad") == sentence
-    with pytest.raises(data.DataError, match=r"^fit must be crop, pad, stretch, got 'squeeze'$"):
+    with pytest.raises(data.DataError, match=r"^fit must be crop, pad or stretch, got 'squeeze'$"):
         made(colour(), data__fit="squeeze")
 
 

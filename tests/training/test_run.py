@@ -78,7 +78,7 @@ def test_a_run_from_before_there_were_fits_crops(tmp_path):
     (run.folder / "recipe.toml").write_text(text.replace('fit = "crop"\n', ""))
     assert run.encoder.open({"x": x}, progress=False).array.shape == (20, 3, 8, 16)
     save_weights(run.folder, {"encoder": encoder.backbone}, about | {"fit": "squeeze"})
-    with pytest.raises(RunError, match=r"must fit by crop, pad, stretch, got 'squeeze'$"):
+    with pytest.raises(RunError, match=r"must fit by crop, pad or stretch, got 'squeeze'$"):
         likewise.load(run.folder)
 
 
