@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from likewise import __version__
-from likewise.printing import show, show_figures, show_found, show_json
+from likewise.printing import say, show, show_figures, show_found, show_json
 
 INTERRUPTED = 75  # exit code of a run that was told to end and can be resumed (EX_TEMPFAIL)
 
@@ -121,8 +121,8 @@ def train(
     from likewise import ranks
 
     if ranks.is_first():
-        typer.echo(f"encoder in {run.folder}: likewise.load({str(run.folder)!r})")
-        typer.echo(f"report in {run.report}")
+        say(f"encoder in {run.folder}: likewise.load({str(run.folder)!r})")
+        say(f"report in {run.report}")
 
 
 @app.command()
@@ -228,7 +228,7 @@ def embed(
         from likewise.commands.embed import embed as run_embedding
 
         path = run_embedding(run, source, out=out, layer=layer, columns=named(column))
-    typer.echo(f"vectors in {path}")
+    say(f"vectors in {path}")
 
 
 @app.command()
@@ -247,9 +247,9 @@ def export(
 
         found = run_export(run, out, format=format, layer=layer)
     for path in found.files:
-        typer.echo(str(path))
+        say(str(path))
     batches = ", ".join(map(str, BATCHES))
-    typer.echo(f"read back and run with batches of {batches}: the encoder's features to {found.difference:.1e}")
+    say(f"read back and run with batches of {batches}: the encoder's features to {found.difference:.1e}")
 
 
 @app.command()
@@ -300,7 +300,7 @@ def search(
         show_found(found)
     if grid is not None and found and not as_json:
         some = f", of the first {ROWS} rows" if len(in_rows(found, k)) > ROWS else ""
-        typer.echo(f"picture in {grid}{some}")
+        say(f"picture in {grid}{some}")
 
 
 @app.command()
@@ -331,7 +331,7 @@ def explore(
             host=host,
             port=port,
             open_browser=open_browser,
-            say=typer.echo,
+            say=say,
         )
 
 
@@ -347,7 +347,7 @@ def demo(
 
         run, found = run_demo(out, steps, seed)
     show_figures(found)
-    typer.echo(f"report in {run.report}")
+    say(f"report in {run.report}")
 
 
 @app.command()
@@ -380,7 +380,7 @@ def said_in_one_sentence() -> Iterator[None]:
         from likewise import ranks
 
         if ranks.is_first():  # all ranks were told
-            typer.echo(f"likewise: {error}", err=True)
+            say(f"likewise: {error}", err=True)
         raise typer.Exit(INTERRUPTED) from None
 
 
@@ -388,7 +388,7 @@ def fail(error: Any) -> None:
     sentence = " ".join(str(error).split())
     if isinstance(error, OSError) and error.strerror and error.filename:
         sentence = f"{error.filename}: {error.strerror}"
-    typer.echo(f"likewise: {sentence}", err=True)
+    say(f"likewise: {sentence}", err=True)
     sys.exit(1)
 
 

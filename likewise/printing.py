@@ -1,17 +1,34 @@
 """What the commands print: tables with what they depend on, JSON; nothing heavy is imported for it.
 
-Names of files are bytes, and need not be text: what cannot be printed or stored as UTF-8 becomes `\\udcff`, say.
+Names of files and the words in them come from anywhere. All that is printed passes `printable`, so that a name can
+neither move the cursor, nor begin a line of its own, nor turn the text after it around.
 """
 
 import json
+import re
 import sys
 from typing import Any
 
 import typer
 
+# What a terminal obeys instead of showing it: control characters (ESC begins a sequence, a carriage return overwrites
+# the line), line separators, and marks that change the direction of text. Surrogates are bytes that are not UTF-8.
+OBEYED = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
 
 def printable(text: str) -> str:
+    """Write what a terminal would obey, or could not print, as an escape such as `\\x1b`, `\\n` or `\\udcff`."""
+    return OBEYED.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def storable(text: str) -> str:
+    """Write what is not UTF-8 as an escape, `\\udcff` say, and leave all else as it is: this is for files."""
     return text.encode(errors="backslashreplace").decode()
+
+
+def say(sentence: str, *, err: bool = False) -> None:
+    """Print one line."""
+    typer.echo(printable(sentence), err=err)
 
 
 def show(rows: list[list[str]], note: str = "") -> None:
@@ -38,12 +55,14 @@ def show_figures(found: dict[str, Any]) -> None:
     for table in tables(found):
         show(table.rows, table.note)
     *_, (name, row) = found.items()
-    typer.echo(f"{name}: {row['verdict']}")
+    say(f"{name}: {row['verdict']}")
 
 
 def show_json(found: Any) -> None:
-    # What is no UTF-8 becomes an escape of JSON's own, which reads as the file's name again.
-    typer.echo(printable(json.dumps(found, ensure_ascii=False, indent=2)))
+    # JSON's own escapes read as the same name again. The line breaks are those between values: inside of one,
+    # `dumps` has written them as escapes already.
+    text = json.dumps(found, ensure_ascii=False, indent=2)
+    typer.echo(OBEYED.sub(lambda found: found[0] if found[0] == "\n" else f"\\u{ord(found[0]):04x}", text))
 
 
 def show_found(found: list[dict[str, Any]]) -> None:

@@ -16,6 +16,7 @@ import likewise
 from likewise import methods
 from likewise.cli import app
 from likewise.data.columns import CAPTIONS, SPLIT, WHOLE
+from likewise.data.images import EXTENSIONS
 from likewise.data.roles import ROLES
 from tests.training.conftest import ROOT, assert_same, rows, whole
 
@@ -98,7 +99,7 @@ def test_a_folder_that_really_may_not_be_read(photos):
 
 def test_a_folder_of_text_files_and_an_empty_one(here):
     (here / "photos").mkdir()
-    kinds = "jpg, jpeg, png, webp, bmp, gif, tif, tiff, wav, flac, ogg, csv"
+    kinds = ", ".join((*EXTENSIONS, "wav, flac, ogg, opus, mp3, csv"))
     expected = f"no images, audio or series in photos/: expected {kinds}; got "
     assert refused("photos") == expected + "no files"
     for name in "abc":
@@ -116,7 +117,7 @@ def test_a_text_that_is_called_an_array(here):
 def test_labels_that_are_needed_and_not_there(here):
     np.save("x.npy", np.zeros((40, 8, 8), np.uint8))
     assert refused("x.npy", "--method", "supcon") == (
-        "loss sup_con needs labels (class folders, or y in an .npz), got none in x.npy"
+        "loss sup_con needs labels of several classes (class folders, or y in an .npz), got none in x.npy"
     )
     assert refused("x.npy", "--pairs", "groups") == (
         "pairs groups needs class folders, labels or groups, got none in x.npy"
@@ -333,7 +334,8 @@ def test_a_folder_of_images_becomes_a_run(here, photos):
     path, reason = (here / "run" / "skipped.txt").read_text().strip().split("\t")
     assert path == "dogs/7.png"
     assert reason
-    assert "17 images of 3×10×10, 2 held out, 2 classes; 1 files could not be read, see skipped.txt" in result.stderr
+    assert "17 images of 3×10×10, cut to their middle square, 2 held out, 2 classes; " in result.stderr
+    assert "; 1 file could not be read, see skipped.txt\n" in result.stderr
     (row,) = [json.loads(line) for line in (here / "run" / "metrics.jsonl").read_text().splitlines()]
     assert row["step"] == 3
     encoder = likewise.load("run")

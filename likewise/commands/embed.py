@@ -24,7 +24,7 @@ from likewise import ranks
 from likewise.data import Items
 from likewise.data.builtin import needed
 from likewise.data.sequences import Sequences
-from likewise.printing import printable
+from likewise.printing import storable
 from likewise.training.features import features
 from likewise.training.run import Encoder, check_layer, load
 from likewise.training.signals import Interrupted, end_on_signal
@@ -249,12 +249,12 @@ def _write_parquet(path: Path, shards: Shards) -> None:
     schema = arrow.schema(fields, metadata={"likewise": json.dumps(shards.about)})
 
     def path_of(item: int) -> str | None:
-        return None if items.paths is None else printable(items.paths[item])
+        return None if items.paths is None else storable(items.paths[item])
 
     def label(item: int) -> str | None:
         if items.labels is None or items.labels[item] < 0:
             return None
-        return printable(items.classes[items.labels[item]])
+        return storable(items.classes[items.labels[item]])
 
     # Numbers that are all different are not looked up in a dictionary: it would take twice as long, and more room.
     with parquet.ParquetWriter(path, schema, use_dictionary=["label"]) as writer:

@@ -146,6 +146,8 @@ def evaluate(
     found: dict[str, Any] = {"about": about}
     viewed = spread(test_ids, WITH_VIEWS)
     observer = Screen() if progress else Observer()
+    if items.labels is not None and tested.labels is None:
+        observer.say(f"{tested.name} has no labels, or one class only, so that what needs labels is not measured")
     ways = subject.ways(items, train_ids, by)
     for number, (name, way) in enumerate(ways.items(), 1):
         with observer.waiting_for(f"evaluating: {name} ({number}/{len(ways)})"):

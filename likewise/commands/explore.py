@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from likewise import printing
 from likewise.data.builtin import needed
 from likewise.training.run import Run, RunError, check_layer
 
@@ -23,7 +24,7 @@ def explore(
     host: str = "127.0.0.1",
     port: int | None = None,
     open_browser: bool = False,
-    say: Callable[[str], None] = print,
+    say: Callable[[str], None] = printing.say,
 ) -> None:
     """Serve the page of a run until it is interrupted; `source` is what is looked at, by default the run's own.
 

@@ -37,6 +37,12 @@ from likewise.training.run import CaptionEncoder, Encoder, check_layer, load
 
 BATCHES = (1, 3, 8)  # that every file is run with
 TOLERANCE = 1e-4  # of the largest entry of the features
+# How a picture becomes a square, before it is scaled to what the encoder sees.
+RESIZED = {
+    "crop": "largest centred square, to stored (to size where 0), bicubic",
+    "pad": "longer side to stored (to size where 0), bicubic, in the middle of a white square",
+    "stretch": "each side to stored (to size where 0), bicubic",
+}
 OPSET = 17  # of ONNX: the first with layer norm
 # Of torch's tracing exporters. They are not its newest; but that one, for ONNX, needs a package that nothing else does.
 SAID = (
@@ -160,7 +166,7 @@ def _tower_of_items(encoder: Encoder, layer: str, traced: bool) -> Tower:
         mean, std = mean[:, None, None], std[:, None, None]
         record |= {"input": "pixels", "shape": ["n", channels, size, size], "stored": about["stored"]}
         record["decode"] = "turned as EXIF says, alpha over white"
-        record["resize"] = "largest centred square, to stored (to size where 0), bicubic, then to size, bilinear"
+        record |= {"fit": (fit := about.get("fit", "crop")), "resize": f"{RESIZED[fit]}, then to size, bilinear"}
         record["values"] = "from 0 to 1"
         if isinstance(backbone, ResNet):
             record["stem"] = "small" if isinstance(backbone.maxpool, nn.Identity) else "imagenet"

@@ -132,9 +132,7 @@ picture = Image.open("picture.png")
 picture.draft(None, ({twice}, {twice}))  # a large JPEG is decoded smaller
 picture = ImageOps.exif_transpose(picture).convert("RGBA")
 picture = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture).convert("RGB")
-(width, height), side = picture.size, min(picture.size)
-box = ((width - side) / 2, (height - side) / 2, (width + side) / 2, (height + side) / 2)
-picture = picture.resize(({first}, {first}), Image.Resampling.BICUBIC, box, reducing_gap=3.0).convert("{mode}")
+{square}
 bands = [band.convert("F").resize(({size}, {size}), Image.Resampling.BILINEAR) for band in picture.split()]
 pixels = np.stack([np.asarray(band) for band in bands])[None] / np.float32(255)""",
     "vector": "vectors = np.zeros((1, {size}), dtype=np.float32)  # yours",
@@ -143,6 +141,24 @@ pixels = np.stack([np.asarray(band) for band in bands])[None] / np.float32(255)"
 
 words = Tokenizer.from_file("tokenizer.json").encode("a red circle", add_special_tokens=False).ids
 tokens = np.array([[{start}, *words[:{length} - 2], {end}]], dtype=np.int64)  # {padding} behind a shorter one""",
+}
+# How a picture becomes a square of the side {first}: in code, and in words.
+SQUARES = {
+    "crop": """(width, height), side = picture.size, min(picture.size)
+box = ((width - side) / 2, (height - side) / 2, (width + side) / 2, (height + side) / 2)
+picture = picture.resize(({first}, {first}), Image.Resampling.BICUBIC, box, reducing_gap=3.0).convert("{mode}")""",
+    "pad": """width, height = (max(1, round(side * {first} / max(picture.size))) for side in picture.size)
+small = picture.resize((width, height), Image.Resampling.BICUBIC, reducing_gap=3.0)
+picture = Image.new("RGB", ({first}, {first}), "white")
+picture.paste(small, (({first} - width) // 2, ({first} - height) // 2))
+picture = picture.convert("{mode}")""",
+    "stretch": """picture = picture.resize(({first}, {first}), Image.Resampling.BICUBIC, reducing_gap=3.0)
+picture = picture.convert("{mode}")""",
+}
+SQUARED = {
+    "crop": "its largest centred square, scaled to {first} × {first} (bicubic)",
+    "pad": "all of it, scaled to fit into {first} × {first} (bicubic), in the middle of white",
+    "stretch": "each side scaled to {first} (bicubic)",
 }
 RUN = {
     "onnx": """import numpy as np
@@ -178,12 +194,12 @@ rows = torch.from_numpy({input})
 def _use(name: str, record: Mapping[str, Any]) -> str:
     """How a file is used: what it takes and gives, and code that does it."""
     kind, in_file, shape = record["kind"], record["format"], ", ".join(map(str, record["shape"]))
-    size = record.get("size", 0)
+    size, fit = record.get("size", 0), record.get("fit", "crop")
     first = record.get("stored") or size  # what a picture is scaled to before all else
     words = f"`{name}`: {record['input']} ({shape}) {'int64' if kind == 'text' else 'float32'}"
     if kind == "image":
         words += " from 0 to 1, of a picture of 8 bits a channel, turned as its EXIF says, alpha over white: "
-        words += f"its largest centred square, scaled to {first} × {first} (bicubic)"
+        words += SQUARED[fit].format(first=first)
         words += f" and then to {size} × {size} (bilinear)" * (size != first)
     if kind == "text":
         words += f", at most {record['length']} of them: {record['start']}, the text, {record['end']}"
@@ -199,7 +215,8 @@ def _use(name: str, record: Mapping[str, Any]) -> str:
         words += " It runs on a CPU only."
     mode = "L" if record.get("channels") == 1 else "RGB"
     blank = "\n" * (kind not in ("image", "text"))
-    given = blank + GIVEN[kind].format(mode=mode, first=first, twice=2 * first, **record)
+    square = SQUARES[fit].format(mode=mode, first=first)
+    given = blank + GIVEN[kind].format(square=square, twice=2 * first, **record)
     backbone, head = _builds(record)
     axes = ".reshape(-1, 1, 1)" * (kind == "image")
     filled = {

@@ -5,8 +5,6 @@ axes are views of items, (n, v, …), and become n · v rows, item by item. Imag
 of the wanted size stay where they are, in a file as in memory.
 """
 
-import zipfile
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -16,14 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from likewise.data.archives import map_npy, open_npz
 from likewise.data.cache import Plan, cache_key, fetch
 from likewise.data.captions import from_columns
 from likewise.data.clips import from_clips
 from likewise.data.columns import GROUPS, of_arrays, of_captions
 from likewise.data.folder import stamp
-from likewise.data.images import fit, over_white, sixteen_bits
+from likewise.data.images import FITS, Fit, over_white, sixteen_bits
 from likewise.data.items import ROWS, Captions, DataError, Items, digest, make
 from likewise.data.labels import grouped, labelled
+from likewise.data.memory import check_fits
 from likewise.data.series import from_series, is_series
 from likewise.data.views import VIEWED, by_view
 from likewise.data.work import in_order
@@ -32,7 +32,13 @@ CHANNELS = (1, 3, 4)
 
 
 def from_array(
-    array: NDArray[Any], name: str, size: int | None = None, views: tuple[str, ...] = (), **columns: Any
+    array: NDArray[Any],
+    name: str,
+    size: int | None = None,
+    views: tuple[str, ...] = (),
+    *,
+    fit: str = "crop",
+    **columns: Any,
 ) -> Items:
     """Items of an array in memory, with what else is known of each; `views` name its second axis of five."""
     if is_series(array):
@@ -40,8 +46,8 @@ def from_array(
     rows = layout(array, name)
     if columns.get("captions") is not None or array.ndim == VIEWED:
         rows, columns = by_view(rows, name, array.shape, views, columns)
-    ready = vectors(rows, name) if rows.ndim == 2 else images(rows, name, size)
-    return make(ready, name, content=digest(ready), native=_native(rows), **columns)
+    ready = vectors(rows, name) if rows.ndim == 2 else images(rows, name, side(rows, size, fit), fit)
+    return make(ready, name, content=digest(ready), native=_native(rows), oblong=_oblong(rows), **columns)
 
 
 def from_mapping(
@@ -49,6 +55,7 @@ def from_mapping(
     name: str,
     size: int | None = None,
     *,
+    fit: str = "crop",
     rate: int | None = None,
     columns: Mapping[str, str] | None = None,
 ) -> Items:
@@ -86,7 +93,7 @@ def from_mapping(
         if x.ndim == VIEWED and not {*GROUPS} & {*(columns or {})}:
             known.pop("groups", None)  # an array that is only called so does not part the views of an item
         if not is_series(x):
-            return from_array(x, name, size, _names(given, "views"), **known)
+            return from_array(x, name, size, _names(given, "views"), fit=fit, **known)
         channels = _names(given, "channels")
         return from_series(x, name, rate=_rate(given, name), channels=channels, **known)
     if "audio" in given:
@@ -101,32 +108,20 @@ def from_npz(
     name: str,
     size: int | None,
     *,
+    fit: str = "crop",
     rate: int | None = None,
     columns: Mapping[str, str] | None = None,
 ) -> Items:
-    if not zipfile.is_zipfile(path):
-        raise DataError(f"cannot read {name}: it is not an .npz archive")
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            wanted = set(of_arrays(archive.files, columns or {}, name).values())
-            wanted = wanted.union(*of_captions(archive.files, columns or {}, name).values())
-            arrays = {key: archive[key] if key in wanted else np.empty(0) for key in archive.files}
-    except DataError:
-        raise
-    except (OSError, ValueError, EOFError, zlib.error, zipfile.BadZipFile) as error:
-        raise DataError(f"cannot read {name}: {_why(error)}") from None
-    return from_mapping(arrays, name, size, rate=rate, columns=columns)
+    with open_npz(path, name) as archive:
+        wanted = set(of_arrays(archive.keys, columns or {}, name).values())
+        wanted = wanted.union(*of_captions(archive.keys, columns or {}, name).values())
+        arrays = {key: np.empty(0) for key in archive.keys} | archive.read(sorted(wanted))
+    return from_mapping(arrays, name, size, fit=fit, rate=rate, columns=columns)
 
 
-def from_npy(path: Path, name: str, size: int | None, cached: Path, progress: bool) -> Items:
+def from_npy(path: Path, name: str, size: int | None, cached: Path, progress: bool, *, fit: str = "crop") -> Items:
     """A mapped array; images of another depth or size go through the cache, a few at a time."""
-    with path.open("rb") as opened:
-        if opened.read(6) != b"\x93NUMPY":
-            raise DataError(f"cannot read {name}: it is not an .npy array")
-    try:
-        array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise DataError(f"cannot read {name}: {_why(error)}") from None
+    array = map_npy(path, name)
     if is_series(array):
         return from_series(array, name)
     file = stamp(path)
@@ -134,16 +129,17 @@ def from_npy(path: Path, name: str, size: int | None, cached: Path, progress: bo
     if rows.ndim == 2:
         ready = vectors(rows, name)
         return make(ready, name, content=digest(ready, f"{file.size} {file.time}"), native=_native(rows))
-    known: dict[str, Any] = {}
+    known: dict[str, Any] = {"oblong": _oblong(rows)}
     if array.ndim == VIEWED:
         _, known = by_view(rows, name, array.shape, (), known)
+    size = side(rows, size, fit)
     if is_ready(rows, size):
         return make(rows, name, content=digest(rows, f"{file.size} {file.time}"), native=_native(rows), **known)
 
     def plan() -> Plan:
-        return Plan(_row(rows, size), len(rows), converting(rows, name, size))
+        return Plan(_row(rows, size), len(rows), converting(rows, name, size, fit))
 
-    stored = fetch(cached, cache_key("npy", path, [file], size), plan, name, progress)
+    stored = fetch(cached, cache_key(f"npy, {fit}", path, [file], size), plan, name, progress)
     return make(stored.array, name, content=stored.content, native=_native(rows), **known)
 
 
@@ -179,6 +175,8 @@ def _last(shape: tuple[int, ...]) -> bool:
 
 def vectors(rows: NDArray[Any], name: str) -> NDArray[np.float32]:
     """(n, f) float32, all finite."""
+    if rows.dtype != np.float32:
+        check_fits(rows.size * 4, name)
     with np.errstate(over="ignore"):
         ready = rows if rows.dtype == np.float32 else rows.astype(np.float32)
     for start in range(0, len(ready), ROWS):
@@ -188,13 +186,18 @@ def vectors(rows: NDArray[Any], name: str) -> NDArray[np.float32]:
     return ready
 
 
-def images(rows: NDArray[Any], name: str, size: int | None) -> NDArray[np.uint8]:
+def side(rows: NDArray[Any], size: int | None, fit: str) -> int | None:
+    """Return the side that images (n, c, h, w) are brought to: as asked for, or what makes oblong ones square."""
+    return min(rows.shape[2:]) if size is None and fit != "crop" and _oblong(rows) else size
+
+
+def images(rows: NDArray[Any], name: str, size: int | None, fit: str) -> NDArray[np.uint8]:
     """(n, c, h, w) uint8 with c 1 or 3, square at `size` where one is asked for; in memory."""
     if is_ready(rows, size):
         return rows
     ready = np.empty((len(rows), *_row(rows, size)), dtype=np.uint8)
     start = 0
-    for chunk in in_order(converting(rows, name, size)):
+    for chunk in in_order(converting(rows, name, size, fit)):
         ready[start : start + len(chunk)] = chunk
         start += len(chunk)
     return ready
@@ -213,15 +216,15 @@ def _row(rows: NDArray[Any], size: int | None) -> tuple[int, int, int]:
     return (1 if c == 1 else 3, size or h, size or w)
 
 
-def converting(rows: NDArray[Any], name: str, size: int | None) -> Iterator[Callable[[], NDArray[np.uint8]]]:
+def converting(rows: NDArray[Any], name: str, size: int | None, fit: str) -> Iterator[Callable[[], NDArray[np.uint8]]]:
     """Tasks that make chunks of images ready, in order."""
     depth = _depth(rows, name)
     resized = size if size not in (None, *_square(rows)) else None
-    return (partial(_convert, rows, start, depth, resized) for start in range(0, len(rows), ROWS))
+    return (partial(_convert, rows, start, depth, resized, FITS[fit]) for start in range(0, len(rows), ROWS))
 
 
 def _convert(
-    rows: NDArray[Any], start: int, depth: Callable[[NDArray[Any]], NDArray[np.uint8]], size: int | None
+    rows: NDArray[Any], start: int, depth: Callable[[NDArray[Any]], NDArray[np.uint8]], size: int | None, fit: Fit
 ) -> NDArray[np.uint8]:
     chunk = depth(rows[start : start + ROWS])
     if chunk.shape[1] == 4:
@@ -270,6 +273,11 @@ def _plainly(pixels: NDArray[Any]) -> NDArray[np.uint8]:
 
 def _by_255(pixels: NDArray[Any]) -> NDArray[np.uint8]:
     return np.rint(pixels.astype(np.float32) * 255).astype(np.uint8)
+
+
+def _oblong(rows: NDArray[Any]) -> int:
+    """How many of the rows are images that are not square: all or none."""
+    return len(rows) if rows.ndim == 4 and rows.shape[2] != rows.shape[3] else 0
 
 
 def _native(rows: NDArray[Any]) -> int:
@@ -334,10 +342,3 @@ def _column(given: Mapping[str, NDArray[Any]], key: str, parts: list[NDArray[Any
         if len(part) != len(x):
             raise DataError(f"{name} must have one entry an item, {len(x)}, got {len(part)}")
     return np.concatenate(filled)
-
-
-def _why(error: Exception) -> str:
-    text = str(error)
-    if "pickle" in text or "Python object" in text:
-        return "it holds Python objects, not arrays of numbers"
-    return " ".join(text.split())[:200] or type(error).__name__

@@ -1,4 +1,4 @@
-"""Audio files: from WAV, FLAC and Ogg to int16 of one channel at one rate.
+"""Audio files: from WAV, FLAC, Ogg, Opus and MP3 to int16 of one channel at one rate.
 
 A file that cannot be decoded, or that holds nothing to learn from, gives a reason instead of samples.
 """
@@ -17,15 +17,15 @@ from numpy.typing import NDArray
 
 from likewise.data.builtin import needed
 from likewise.data.cache import Plan, cache_key, fetch, noted
-from likewise.data.clips import CHANNEL, resampled, sixteen_bits, unusable
+from likewise.data.clips import CHANNEL, check_growth, check_rate, resampled, sixteen_bits, unusable
 from likewise.data.folder import File
 from likewise.data.images import PASSING, PEEKED, extension
 from likewise.data.items import DataError, Skipped
 from likewise.data.labels import from_paths
 from likewise.data.sequences import Sequences, make_sequences
 
-DECODER = 1  # raise it when the same file would give other samples: old caches are then left alone
-EXTENSIONS = ("wav", "flac", "ogg")
+DECODER = 2  # raise it when the same file would give other samples: old caches are then left alone
+EXTENSIONS = ("wav", "flac", "ogg", "opus", "mp3")
 RATE, LOW_RATE = 16_000, 8_000  # samples a second where none is asked for, the latter for telephone speech
 BLOCK = 1 << 20  # frames read at once
 CHUNK = 16  # files decoded by one task
@@ -33,6 +33,12 @@ LARGE = 32 << 20  # bytes of a file that is decoded alone, so that a few long re
 UNKNOWN = 1 << 62  # frames: what libsndfile says of a FLAC that was written to a pipe; it cannot seek in it
 UNTOLD = 0x7F00_0000  # bytes: what the header of such a WAV says, or more; it reads to its end
 SLACK = 64  # bytes by which programs count a WAV too long
+ESTIMATED = 0.9  # share of an MP3's frames that must be there: they are guessed where its header does not count them
+DENSEST = 10_000  # frames that a byte can stand for, at most: silence in FLAC takes one for 4,000
+
+
+class NoRoomError(DataError):
+    """A recording does not fit into memory now. That is no fault of the file, so it is not remembered as one."""
 
 
 def audio_of(files: Sequence[File]) -> tuple[File, ...]:
@@ -50,6 +56,13 @@ def from_folder(
 ) -> Sequences:
     """Audio files as sequences, labelled by their class folders, through the cache."""
     soundfile = needed("soundfile", "audio", "audio")
+    if rate is not None:
+        check_rate(rate)
+    unread = _unread(soundfile, files)
+    left_out = {skip.path for skip in unread}
+    files = [file for file in files if file.path not in left_out]
+    if not files:
+        raise DataError(f"no readable recording in {name}: {unread[0].path}: {unread[0].reason}")
     kind = f"audio {DECODER} {soundfile.__libsndfile_version__}"
     rate = rate or noted(place, cache_key(kind, root, files), lambda: usual_rate(soundfile, root, files))
 
@@ -84,7 +97,20 @@ def from_folder(
         classes=stored.classes,
         test=stored.test,
         paths=stored.paths,
-        skipped=stored.skipped,
+        skipped=(*stored.skipped, *unread),
+    )
+
+
+def _unread(soundfile: ModuleType, files: Sequence[File]) -> tuple[Skipped, ...]:
+    """The files of kinds that this libsndfile is too old for, with what to do about it."""
+    known = {
+        "mp3": "MP3" in soundfile.available_formats(),
+        "opus": "OPUS" in soundfile.available_subtypes("OGG"),
+    }
+    version = soundfile.__libsndfile_version__
+    reason = f"libsndfile {version} does not read it: pip install -U soundfile"
+    return tuple(
+        Skipped(file.path, reason, f".{kind}") for file in files if not known.get(kind := extension(file.path), True)
     )
 
 
@@ -126,7 +152,7 @@ def _samples_or_reason(soundfile: ModuleType, path: Path, rate: int) -> NDArray[
     try:
         return decode(soundfile, path, rate)[:, None]
     except Exception as error:  # a damaged file may raise nearly anything
-        if isinstance(error, OSError) and error.errno in PASSING:
+        if isinstance(error, NoRoomError) or (isinstance(error, OSError) and error.errno in PASSING):
             raise
         said = error.strerror if isinstance(error, OSError) else getattr(error, "error_string", None)
         return " ".join(str(said or error).split())[:200] or type(error).__name__
@@ -137,6 +163,15 @@ def decode(soundfile: ModuleType, path: Path, rate: int) -> NDArray[np.int16]:
     _whole(path)
     with soundfile.SoundFile(os.fsencode(path)) as file:
         found = file.samplerate
+        if not 0 < file.frames < UNKNOWN:
+            raise DataError("its header does not say how long it is" if file.frames else "empty")
+        if file.frames > DENSEST * path.stat().st_size:
+            raise DataError(f"its header promises {file.frames:,} frames, more than the file can hold")
+        check_rate(found)
+        try:
+            check_growth(file.frames, found, rate, str(path))
+        except DataError as error:
+            raise NoRoomError(str(error)) from None
         mono = _mono(file)
     if not np.isfinite(mono.min()) or not np.isfinite(mono.max()):
         raise DataError("holds NaN" if np.isnan(mono).any() else "holds infinity")
@@ -148,16 +183,15 @@ def decode(soundfile: ModuleType, path: Path, rate: int) -> NDArray[np.int16]:
 
 def _mono(file: Any) -> NDArray[np.float32]:
     """(t,), read block by block: all channels are never in memory at once."""
-    if not 0 < file.frames < UNKNOWN:
-        raise DataError("its header does not say how long it is" if file.frames else "empty")
     mono = np.empty(file.frames, dtype=np.float32)
     end = 0
     while len(block := file.read(BLOCK, dtype="float32", always_2d=True)):  # t, c
         np.mean(block, axis=1, out=mono[end : end + len(block)])
         end += len(block)
-    if end < len(mono):
+    least = ESTIMATED * len(mono) if file.format == "MP3" else len(mono)
+    if end < least:
         raise DataError(f"cut off after {end} of {len(mono)} frames")
-    return mono
+    return mono[:end]
 
 
 def _whole(path: Path) -> None:

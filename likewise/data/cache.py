@@ -49,6 +49,7 @@ class Plan:
     test: NDArray[np.bool_] | None = None
     captions: Captions | None = None
     skipped: tuple[Skipped, ...] = ()
+    oblong: list[bool] = field(default_factory=list)  # of each decoded image, whether it is not square; grows with them
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ class Stored:
     test: NDArray[np.bool_] | None
     captions: Captions | None
     skipped: tuple[Skipped, ...]
+    oblong: int  # images that were not square
 
 
 def cache_folder(given: str | os.PathLike[str] | None) -> Path:
@@ -129,6 +131,7 @@ def _read(place: Path, key: str) -> Stored | None:
             test=None if record["test"] is None else np.array(record["test"], dtype=np.bool_),
             captions=None if captions is None else tuple(map(tuple, captions)),
             skipped=tuple(Skipped(*pair) for pair in record["skipped"]),
+            oblong=record["oblong"],
         )
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -164,6 +167,7 @@ def _write(place: Path, key: str, plan: Plan, name: str, progress: bool) -> None
             "test": None if plan.test is None else plan.test[kept].tolist(),
             "captions": None if plan.captions is None else [plan.captions[row] for row in kept],
             "skipped": [(skip.path, skip.reason) for skip in skipped],
+            "oblong": sum(plan.oblong),
         }
         writer.finish(record)
     finally:

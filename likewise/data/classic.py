@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from likewise.data.arrays import from_array
 from likewise.data.items import DataError, Items
 from likewise.data.labels import labelled
+from likewise.data.memory import check_fits
 
 IMAGES = re.compile(r"(?P<prefix>.*?)images(?P<mark>[-.])idx3-ubyte(\.gz)?$")
 RECONSTRUCT = np.empty(0).__reduce__()[0]  # numpy's own, wherever this version keeps it
@@ -34,13 +35,13 @@ def is_idx(name: str) -> bool:
     return IMAGES.match(name) is not None
 
 
-def from_idx(path: Path, name: str, size: int | None) -> Items:
+def from_idx(path: Path, name: str) -> Items:
     """One images file; its labels lie beside it."""
     labels = _labels_beside(path)
-    return _idx_items([read_idx(path)], [labels], name, size)
+    return _idx_items([read_idx(path)], [labels], name)
 
 
-def from_idx_folder(root: Path, name: str, size: int | None) -> Items:
+def from_idx_folder(root: Path, name: str) -> Items:
     """`train-images-idx3-ubyte` and, as test part, `t10k-images-idx3-ubyte`, each with its labels."""
     found: dict[str, Path] = {}
     for path in sorted(root.iterdir()):
@@ -51,12 +52,10 @@ def from_idx_folder(root: Path, name: str, size: int | None) -> Items:
     if len(found) > 1 and (len(train), len(test)) != (1, 1):
         raise DataError(f"expected one train and one t10k images file in {name}, got {', '.join(sorted(found))}")
     paths = [found[prefix] for prefix in (*train, *test)] or list(found.values())
-    return _idx_items([read_idx(path) for path in paths], [_labels_beside(path) for path in paths], name, size)
+    return _idx_items([read_idx(path) for path in paths], [_labels_beside(path) for path in paths], name)
 
 
-def _idx_items(
-    images: list[NDArray[np.uint8]], labels: list[NDArray[np.uint8] | None], name: str, size: int | None
-) -> Items:
+def _idx_items(images: list[NDArray[np.uint8]], labels: list[NDArray[np.uint8] | None], name: str) -> Items:
     columns: dict[str, Any] = {}
     known = [part for part in labels if part is not None]
     if len(known) == len(labels):
@@ -65,7 +64,7 @@ def _idx_items(
         columns["test"] = np.arange(len(images[0]) + len(images[1])) >= len(images[0])
     if len({part.shape[1:] for part in images}) > 1:
         raise DataError(f"images of train and test must be of one size, got {[part.shape[1:] for part in images]}")
-    return from_array(np.concatenate(images), name, size, **columns)
+    return from_array(np.concatenate(images), name, **columns)
 
 
 def _labels_beside(images: Path) -> NDArray[np.uint8] | None:
@@ -79,17 +78,22 @@ def _labels_beside(images: Path) -> NDArray[np.uint8] | None:
 def read_idx(path: Path) -> NDArray[np.uint8]:
     """Bytes of any number of axes: 0 0 8 axes, the sizes as big-endian int32, the bytes."""
     try:
-        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    except (OSError, EOFError, zlib.error) as error:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            head = file.read(4)
+            sizes = file.read(4 * head[3]) if len(head) == 4 else b""
+            if head[:3] != b"\0\0\x08" or len(head) < 4 or len(sizes) < 4 * head[3]:
+                got = head[:3].hex(" ") or "nothing"
+                raise DataError(f"{path} must start like an idx file of bytes, 00 00 08, got {got}")
+            shape = tuple(np.frombuffer(sizes, dtype=">u4").tolist())
+            count = math.prod(shape)
+            check_fits(count, str(path))
+            content = file.read(count + 1)  # what a compressed file goes on to hold is not unpacked
+    except (OSError, EOFError, zlib.error, MemoryError, OverflowError) as error:
         raise DataError(f"cannot read {path}: {error}") from None
-    if len(content) < 4 or content[:3] != b"\0\0\x08" or len(content) < 4 + 4 * content[3]:
-        got = content[:3].hex(" ") or "nothing"
-        raise DataError(f"{path} must start like an idx file of bytes, 00 00 08, got {got}")
-    start = 4 + 4 * content[3]
-    shape = tuple(np.frombuffer(content[4:start], dtype=">i4").tolist())
-    if len(content) - start != math.prod(shape):
-        raise DataError(f"{path} must hold {math.prod(shape)} bytes for {shape}, got {len(content) - start}")
-    return np.frombuffer(content, dtype=np.uint8, offset=start).reshape(shape)
+    if len(content) != count:
+        got = f"{len(content)}" if len(content) < count else "more"
+        raise DataError(f"{path} must hold {count} bytes for {shape}, got {got}")
+    return np.frombuffer(content, dtype=np.uint8).reshape(shape)
 
 
 def is_cifar(names: Iterable[str]) -> bool:

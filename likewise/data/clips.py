@@ -11,12 +11,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from likewise.data.items import ROWS, DataError
+from likewise.data.memory import check_fits
 from likewise.data.sequences import SIXTEEN_BITS, Sequences, make_usable
 from likewise.data.work import in_order
 
 SHORTEST = 0.05  # seconds: two windows of a spectrum
 SILENT = 1e-4  # of full scale, −80 dB
 CHANNEL = ("audio",)
+# Samples a second of what is brought to another rate. Those of a header that says 1 would become 16,000 times as many.
+RATES = (1_000, 400_000)
+
+
+def check_rate(rate: int, where: str = "") -> None:
+    """Expect a rate that recordings have."""
+    if not RATES[0] <= rate <= RATES[1]:
+        got = f"{rate:,}{where and f' in {where}'}"
+        raise DataError(f"a recording must have {RATES[0]:,} to {RATES[1]:,} samples a second, got {got}")
+
+
+def check_growth(samples: int, rate: int, wanted: int, name: str) -> None:
+    """Expect so many samples to fit into memory: as they are, and twice at the wanted rate, where that is another."""
+    grown = 0 if rate == wanted else 2 * samples * wanted // rate
+    check_fits(4 * (samples + grown), name)
 
 
 def unusable(clip: NDArray[Any], rate: int) -> str:
@@ -83,6 +99,9 @@ def from_clips(
     clips = [ready[start:stop] for start, stop in itertools.pairwise(bounds)]
     reasons = [unusable(clip, rate) for clip in clips]
     if wanted and wanted != rate:
+        for each in (rate, wanted):
+            check_rate(each, name)
+        check_growth(len(ready), rate, wanted, name)
         clips = [clip for chunk in in_order(_resampling(clips, reasons, rate, wanted)) for clip in chunk]
         bounds = np.concatenate([[0], np.cumsum([len(clip) for clip in clips])]).astype(np.int64)
         ready = np.concatenate(clips)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from likewise.data import arrays
+from likewise.data.archives import open_npz
 from likewise.data.builtin import needed
 from likewise.data.items import DataError, Items
 from likewise.data.memory import check_fits
@@ -60,13 +61,10 @@ def _roles(names: Iterable[str], path: Path) -> dict[str, str]:
 
 
 def _npz(path: Path) -> dict[str, Any]:
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            return {ours: archive[key] for ours, key in _roles(archive.files, path).items()}
-    except DataError:
-        raise
-    except Exception as error:  # numpy, zipfile and zlib raise what they like about a broken file
-        raise DataError(f"cannot read {path}: {' '.join(str(error).split())[:200]}") from None
+    with open_npz(path, str(path)) as archive:
+        roles = _roles(archive.keys, path)
+        arrays = archive.read(roles.values())
+    return {ours: arrays[key] for ours, key in roles.items()}
 
 
 def _parquet(path: Path) -> dict[str, Any]:

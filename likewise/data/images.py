@@ -1,4 +1,4 @@
-"""Images: from the bytes of a file to a square of uint8 RGB.
+"""Images: from the bytes of a file to a square of uint8 RGB, cut, padded or stretched.
 
 Whatever Pillow knows of palettes, alpha, CMYK, 16 bits and EXIF rotation is settled here, once. A file
 that cannot be decoded gives a reason instead of pixels.
@@ -6,23 +6,51 @@ that cannot be decoded gives a reason instead of pixels.
 
 import contextlib
 import errno
+import importlib
 import io
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from functools import partial
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageOps, UnidentifiedImageError, features
 
 from likewise.data.items import NO_CAPTION, Captions, DataError, Skipped
 
 DECODER = 1  # raise it when the same file would give other pixels: old caches are then left alone
 LARGEST_DEFAULT = 64  # the stored side where none is asked for
-EXTENSIONS = ("jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff")
-FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")  # only these: others run programs or read other files
+
+
+def _reads_avif() -> bool:
+    """Whether Pillow reads AVIF: from version 11.3 on it does, unless it was built without."""
+    try:
+        return bool(features.check_module("avif"))
+    except ValueError:  # an older one does not know the name
+        return False
+
+
+def _reads_heif() -> bool:
+    """Whether pillow-heif is installed, which is then made to teach Pillow HEIC."""
+    try:
+        importlib.import_module("pillow_heif").register_heif_opener()
+    except (ImportError, OSError):  # not there, or without the library that it needs
+        return False
+    return True
+
+
+# By their endings. Only these formats are decoded: others run programs or read other files.
+KINDS = {
+    **dict.fromkeys(("jpg", "jpeg"), "JPEG"),
+    **{"png": "PNG", "webp": "WEBP", "bmp": "BMP", "gif": "GIF"},
+    **dict.fromkeys(("tif", "tiff"), "TIFF"),
+    **({"avif": "AVIF"} if _reads_avif() else {}),
+    **(dict.fromkeys(("heic", "heif"), "HEIF") if _reads_heif() else {}),
+}
+EXTENSIONS, FORMATS = tuple(KINDS), tuple(dict.fromkeys(KINDS.values()))
 ALPHA = ("LA", "La", "PA", "RGBA", "RGBa")
 PEEKED = 64  # files whose headers say how large the images are
 # What is wrong with the machine and not with the file: not to be remembered as a damaged image.
@@ -32,6 +60,7 @@ CHUNK = 16  # images decoded by one task
 ONE_AT_A_TIME = threading.Lock()
 
 Opener = Callable[[], BinaryIO]
+Fit = Callable[[Image.Image, int], Image.Image]  # any image to a square of this side
 
 
 @dataclass(frozen=True)
@@ -62,39 +91,51 @@ def median_side(listing: Listing) -> int:
     return int(np.median(sides)) if sides else LARGEST_DEFAULT
 
 
-def decoding(listing: Listing, size: int) -> Iterator[Callable[[], list[NDArray[np.uint8] | str]]]:
-    """Tasks that decode all images in order, each one a chunk: pixels, or the reason why there are none."""
+def decoding(
+    listing: Listing, size: int, fit: str, oblong: list[bool]
+) -> Iterator[Callable[[], list[NDArray[np.uint8] | str]]]:
+    """Tasks that decode all images in order, each one a chunk: pixels, or the reason why there are none.
+
+    Each image that is decoded adds to `oblong` whether it is not square, in no order.
+    """
     chunk: list[Opener] = []
     for row, opener in enumerate(listing.openers(range(len(listing.paths)))):
         chunk.append(opener if listing.captions is None or listing.captions[row] else _uncaptioned)
         if len(chunk) == CHUNK:
-            yield _decoding(chunk, size)
+            yield partial(_pixels_or_reasons, chunk, size, fit, oblong)
             chunk = []
     if chunk:
-        yield _decoding(chunk, size)
+        yield partial(_pixels_or_reasons, chunk, size, fit, oblong)
 
 
 def _uncaptioned() -> BinaryIO:
     raise DataError(NO_CAPTION)
 
 
-def _decoding(openers: list[Opener], size: int) -> Callable[[], list[NDArray[np.uint8] | str]]:
-    return lambda: [_pixels_or_reason(opener, size) for opener in openers]
+def _pixels_or_reasons(openers: list[Opener], size: int, fit: str, oblong: list[bool]) -> list[NDArray[np.uint8] | str]:
+    return [_pixels_or_reason(opener, size, fit, oblong) for opener in openers]
 
 
-def _pixels_or_reason(opener: Opener, size: int) -> NDArray[np.uint8] | str:
+def _pixels_or_reason(opener: Opener, size: int, fit: str, oblong: list[bool]) -> NDArray[np.uint8] | str:
     try:
         with opener() as stream:
-            return decode(stream, size)
+            decoded = decode(stream, size, fit)
     except Exception as error:  # decoders raise nearly anything on a damaged file
         if isinstance(error, OSError) and error.errno in PASSING:
             raise
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         return " ".join(reason.split())[:200] or type(error).__name__
+    oblong.append(decoded.oblong)  # appending is atomic, and many threads do it
+    return decoded.pixels
 
 
-def decode(stream: BinaryIO, size: int) -> NDArray[np.uint8]:
-    """(3, size, size): upright, the shorter side scaled to `size`, the middle square kept."""
+class Decoded(NamedTuple):
+    pixels: NDArray[np.uint8]  # (3, size, size)
+    oblong: bool  # the image was not square
+
+
+def decode(stream: BinaryIO, size: int, fit: str = "crop") -> Decoded:
+    """Decode an image, upright, as a square of this size."""
     try:
         image: Image.Image = Image.open(stream, formats=FORMATS)
     except UnidentifiedImageError:
@@ -107,19 +148,39 @@ def decode(stream: BinaryIO, size: int) -> NDArray[np.uint8]:
         image.load()
         with contextlib.suppress(Exception):  # a damaged EXIF block says nothing of rotation
             ImageOps.exif_transpose(image, in_place=True)
-        square = fit(as_rgb(image), size)
-    return np.ascontiguousarray(np.asarray(square).transpose(2, 0, 1))
+        square = FITS[fit](as_rgb(image), size)
+    return Decoded(np.ascontiguousarray(np.asarray(square).transpose(2, 0, 1)), width != height)
 
 
-def fit(image: Image.Image, size: int) -> Image.Image:
-    """The middle square of the image at side `size`."""
-    width, height = image.size
-    if (width, height) == (size, size):
-        return image
-    side = min(width, height)
+def crop(image: Image.Image, size: int) -> Image.Image:
+    """Scale the middle square of an image."""
+    (width, height), side = image.size, min(image.size)
     left, top = (width - side) / 2, (height - side) / 2
-    box = (left, top, left + side, top + side)
-    return image.resize((size, size), Image.Resampling.BICUBIC, box=box, reducing_gap=3.0)
+    return _resized(image, (size, size), (left, top, left + side, top + side))
+
+
+def pad(image: Image.Image, size: int) -> Image.Image:
+    """Scale an image so that all of it fits into a white square, and put it in the middle."""
+    width, height = (max(1, round(side * size / max(image.size))) for side in image.size)
+    square = Image.new(image.mode, (size, size), "white")
+    square.paste(_resized(image, (width, height)), ((size - width) // 2, (size - height) // 2))
+    return square
+
+
+def stretch(image: Image.Image, size: int) -> Image.Image:
+    """Scale each side of an image by itself."""
+    return _resized(image, (size, size))
+
+
+def _resized(
+    image: Image.Image, size: tuple[int, int], box: tuple[float, float, float, float] | None = None
+) -> Image.Image:
+    if image.size == size:
+        return image
+    return image.resize(size, Image.Resampling.BICUBIC, box=box, reducing_gap=3.0)
+
+
+FITS: dict[str, Fit] = {"crop": crop, "pad": pad, "stretch": stretch}  # how an image that is not square becomes so
 
 
 def as_rgb(image: Image.Image) -> Image.Image:

@@ -27,6 +27,7 @@ class Skipped:
 
     path: str
     reason: str
+    kind: str = ""  # the ending, as in ".heic", of a file that is left out because of its kind
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +46,7 @@ class Items:
     skipped: tuple[Skipped, ...]
     native: int  # median shorter side of the images as found, f, or the sequences' median length
     captions: Captions | None = field(default=None, kw_only=True)  # one or more of each item; None: not captioned
+    oblong: int = field(default=0, kw_only=True)  # images that are not square as found
 
     def __len__(self) -> int:
         return len(self.array)
@@ -93,6 +95,18 @@ def check_columns(count: int, name: str, columns: Mapping[str, Sized | None], le
         raise DataError(f"expected at least {least} item{'s' * (least > 1)} in {name}, got {count}")
 
 
+def that_tell_apart(
+    labels: NDArray[np.int64] | None, classes: tuple[str, ...]
+) -> tuple[NDArray[np.int64] | None, tuple[str, ...]]:
+    """Return the labels and classes, or none: where all labelled items share one class, it tells none of them apart.
+
+    A folder of images often lies in a single subfolder, and k-NN would find its name in every case.
+    """
+    if labels is None or len(np.unique(labels[labels >= 0])) < 2:
+        return None, ()
+    return labels, classes
+
+
 def make(
     array: NDArray[Any],
     name: str,
@@ -106,10 +120,12 @@ def make(
     captions: Captions | None = None,
     skipped: tuple[Skipped, ...] = (),
     native: int,
+    oblong: int = 0,
 ) -> Items:
     """Items whose columns have been seen to fit the array."""
     columns = {"labels": labels, "groups": groups, "is_test": test, "paths": paths, "captions": captions}
     check_columns(len(array), name, columns)
+    labels, classes = that_tell_apart(labels, classes)
     return Items(
         array=array,
         kind="image" if array.ndim == 4 else "vector",
@@ -123,4 +139,5 @@ def make(
         skipped=skipped,
         native=native,
         captions=captions,
+        oblong=oblong,
     )

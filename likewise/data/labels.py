@@ -62,7 +62,8 @@ def from_paths(
 ) -> tuple[NDArray[np.int64] | None, tuple[str, ...], NDArray[np.bool_] | None]:
     """Labels, classes and test part of files in class folders: `[train|test|val/]class/.../file`.
 
-    A file outside any class folder means that the folders are not classes: then there are no labels.
+    A file outside any class folder means that the folders are not classes: then there are no labels. Nor are there
+    where all items lie in one class folder, as `items.that_tell_apart` says for every source.
     """
     folders = [PurePosixPath(path).parts[:-1] for path in paths]
     splits = [parts[0].lower() if parts else "" for parts in folders]

@@ -12,7 +12,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from likewise.data.items import NO_CAPTION, Captions, DataError, Items, Skipped, check_columns, digest, fingerprint
+from likewise.data.items import (
+    NO_CAPTION,
+    Captions,
+    DataError,
+    Items,
+    Skipped,
+    check_columns,
+    digest,
+    fingerprint,
+    that_tell_apart,
+)
 
 SIXTEEN_BITS = 32768.0
 
@@ -80,6 +90,7 @@ def make_sequences(
     """Sequences whose columns have been seen to fit; `content` is the digest of the array where it is known."""
     columns = {"labels": labels, "groups": groups, "is_test": test, "paths": paths, "captions": captions}
     check_columns(len(offsets) - 1, name, columns, least=1)  # one long recording has many windows
+    labels, classes = that_tell_apart(labels, classes)
     content = hashlib.sha256((content or digest(array)).encode() + offsets.tobytes()).hexdigest()
     return Sequences(
         array=array,

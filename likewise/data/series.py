@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from likewise.data.items import ROWS, DataError
+from likewise.data.memory import check_fits
 from likewise.data.sequences import Sequences, make_usable
 
 SHORTEST = 2  # samples
@@ -39,6 +40,8 @@ def from_series(
     channels = channels or tuple(map(str, range(c)))
     if len(channels) != c:
         raise DataError(f"channels must name all {c} channels of {name}, got {len(channels)}")
+    if array.dtype != np.float32:
+        check_fits(array.size * 4, name)
     with np.errstate(over="ignore"):
         ready = array if array.dtype == np.float32 else array.astype(np.float32)
     lengths = np.concatenate([_lengths(ready[start : start + ROWS]) for start in range(0, n, ROWS)])

@@ -7,20 +7,22 @@ import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from likewise.data import arrays, audio, captions, classic, folder, shards, tables
+from likewise.data import arrays, audio, captions, classic, folder, shards, tables, unread
 from likewise.data.builtin import NAMES, builtin
 from likewise.data.cache import Plan, cache_folder, cache_key, fetch, noted
 from likewise.data.clips import CHANNEL, from_clips
 from likewise.data.folder import File
-from likewise.data.images import EXTENSIONS, LARGEST_DEFAULT, Listing, decoding, extension, median_side
+from likewise.data.images import EXTENSIONS, FITS, LARGEST_DEFAULT, Listing, decoding, median_side
 from likewise.data.items import DataError, Items, Skipped, digest, fingerprint, make
 from likewise.data.sequences import Sequences
+from likewise.data.unread import IMAGES, RECORDINGS, SHARDS, TABLES
 
 Source = str | os.PathLike[str] | NDArray[Any] | Mapping[str, Any] | Items
 KINDS = "a folder of images or audio, .npy, .npz, .csv, .parquet, .tar or an idx images file"
@@ -33,6 +35,7 @@ class _Wish:
 
     name: str  # the source as given
     size: int | None
+    fit: str
     rate: int | None
     columns: Mapping[str, str]
     place: Path  # of the cache
@@ -48,6 +51,7 @@ def open(  # noqa: A001
     source: Source,
     *,
     size: int | None = None,
+    fit: str = "crop",
     rate: int | None = None,
     columns: Mapping[str, str] | None = None,
     cache: str | os.PathLike[str] | None = None,
@@ -61,12 +65,14 @@ def open(  # noqa: A001
     tar file or a folder of them, a built-in name (`digits`, `mnist5k`, `sounds`, `shapes`; a path of that name comes
     first), an array, a dictionary of arrays named as in an `.npz`, or `Items`.
 
-    Encoded images become RGB squares of side `size`: the shorter side is scaled to it and the middle
-    kept. Without a size it is the median shorter side of some of them, at most 64. Arrays of images keep
-    their size and layout of channels unless a size is given.
+    Encoded images become RGB squares of side `size`, as `fit` says: "crop" scales the shorter side to it and keeps
+    the middle, "pad" scales the longer side to it and fills the rest with white, "stretch" scales each side by
+    itself. Without a size it is the median shorter side of some of them, at most 64. Arrays of images keep their
+    size and layout of channels unless a size is given; "pad" and "stretch" make those square that are not, at
+    their shorter side.
 
-    Audio (WAV, FLAC, Ogg) becomes one channel of int16 at `rate` samples a second: 16,000 without one, or
-    8,000 where most files have less. Arrays of audio keep their rate unless one is given; other series
+    Audio (WAV, FLAC, Ogg, Opus, MP3) becomes one channel of int16 at `rate` samples a second: 16,000 without one,
+    or 8,000 where most files have less. Arrays of audio keep their rate unless one is given; other series
     always do. Floating arrays (n, t, c) are series, unless t = c: then they are grey images.
 
     Files are decoded once, into `cache`, else the folder that `LIKEWISE_CACHE` names, else the user's
@@ -86,24 +92,26 @@ def open(  # noqa: A001
     Arrays of images (n, v, h, w, c) or (n, v, c, h, w) are v views of each item: n · v rows, item by item,
     whose group is their item unless `columns` name another; `views` (v,) of an `.npz` are their names.
 
-    What cannot be read or used is left out and listed in `skipped`; where that is all, it is a `DataError`.
+    What cannot be read or used is left out and listed in `skipped`, and so are the files of a folder that are of
+    another kind than most, documentation aside; where that is all, it is a `DataError`.
     """
     wish = _Wish(
         name=os.fspath(source) if isinstance(source, str | os.PathLike) else _described(source),
         size=_whole("size", size),
+        fit=_fit(fit),
         rate=_whole("rate", rate),
         columns=_columns(columns),
         place=cache_folder(cache),
         progress=progress,
     )
     if isinstance(source, Mapping):
-        return arrays.from_mapping(source, wish.name, wish.size, rate=wish.rate, columns=wish.columns)
+        return arrays.from_mapping(source, wish.name, wish.size, fit=wish.fit, rate=wish.rate, columns=wish.columns)
     if isinstance(source, Items):
         wish.without_columns()
         return _changed(source, wish)
     if isinstance(source, np.ndarray):
         wish.without_columns()
-        return arrays.from_array(source, wish.name, wish.size)
+        return arrays.from_array(source, wish.name, wish.size, fit=wish.fit)
     if not isinstance(source, str | os.PathLike):
         got = type(source).__name__
         raise DataError(f"source must be a path, one of {', '.join(NAMES)}, an array or a dict of arrays, got {got}")
@@ -126,6 +134,12 @@ def _whole(key: str, value: int | None) -> int | None:
     return int(value)
 
 
+def _fit(fit: str) -> str:
+    if fit not in tuple(FITS):  # what comes from a file may have no hash
+        raise DataError(f"fit must be crop, pad or stretch, got {fit!r}")
+    return fit
+
+
 def _columns(columns: Mapping[str, str] | None) -> Mapping[str, str]:
     if columns is None:
         return {}
@@ -144,15 +158,18 @@ def _described(source: Any) -> str:
 
 
 def _changed(items: Items, wish: _Wish) -> Items:
-    """Items at another size or rate."""
+    """Items at another size or rate, or made square."""
     if isinstance(items, Sequences):
         if items.channels != CHANNEL or wish.rate in (None, items.rate):
             return items
         known = {key: getattr(items, key) for key in KEPT}
         return from_clips(items.array, items.offsets, items.name, rate=items.rate, wanted=wish.rate, **known)
-    if items.kind == "vector" or arrays.is_ready(items.array, wish.size):
+    if items.kind == "vector":
         return items
-    array = arrays.images(items.array, items.name, wish.size)
+    size = arrays.side(items.array, wish.size, wish.fit)
+    if arrays.is_ready(items.array, size):
+        return items
+    array = arrays.images(items.array, items.name, size, wish.fit)
     found = fingerprint(digest(array), items.labels, items.groups, items.test, captions=items.captions)
     return dataclasses.replace(items, array=array, fingerprint=found)
 
@@ -164,32 +181,47 @@ def _file(path: Path, wish: _Wish) -> Items:
     if not os.access(path, os.R_OK):
         raise DataError(f"cannot read {name}: permission denied")
     if kind == ".npz":
-        return arrays.from_npz(path, name, wish.size, rate=wish.rate, columns=wish.columns)
+        return arrays.from_npz(path, name, wish.size, fit=wish.fit, rate=wish.rate, columns=wish.columns)
     if kind == ".csv" or (kind == ".parquet" and tables.is_table(path, wish.columns)):
         return tables.from_file(path, name, wish.columns)
     if kind in (".parquet", ".tar"):
         return _shards(kind, path.parent, [folder.stamp(path)], wish)
     wish.without_columns()
     if classic.is_idx(path.name):
-        return classic.from_idx(path, name, wish.size)
+        return _changed(classic.from_idx(path, name), wish)
     if kind == ".npy":
-        return arrays.from_npy(path, name, wish.size, wish.place, wish.progress)
+        return arrays.from_npy(path, name, wish.size, wish.place, wish.progress, fit=wish.fit)
     hint = ": open its folder" if kind[1:] in (*EXTENSIONS, *audio.EXTENSIONS) else ""
     raise DataError(f"expected {KINDS}, got {name}{hint}")
 
 
 def _folder(root: Path, wish: _Wish) -> Items:
     shown = wish.name.rstrip("/") + "/"
-    files, skipped = folder.walk(root, shown)
+    files, closed = folder.walk(root, shown)
     top = [file.path for file in files if "/" not in file.path]
-    if (named := captions.file_of(files, shown)) is not None:
-        return _captioned(root, named, files, skipped, wish)
-    if any(map(classic.is_idx, top)):
+    captioned = captions.file_of(files, shown) is not None
+    if not captioned and any(map(classic.is_idx, top)):
         wish.without_columns()
-        return classic.from_idx_folder(root, wish.name, wish.size)
-    if classic.is_cifar(top):
+        return _changed(classic.from_idx_folder(root, wish.name), wish)
+    if not captioned and classic.is_cifar(top):
         wish.without_columns()
         return classic.from_cifar(root, wish.name, wish.size)
+    items, used, read_as = _most_of(root, files, closed, shown, wish)
+    rest = unread.left_out(files, {file.path for file in used}, read_as)
+    paths = {skip.path for skip in rest}
+    skipped = [skip for skip in items.skipped if skip.path not in paths]
+    skipped += [skip for skip in closed if skip not in skipped]
+    return dataclasses.replace(items, skipped=(*skipped, *rest))
+
+
+def _most_of(
+    root: Path, files: Sequence[File], closed: tuple[Skipped, ...], shown: str, wish: _Wish
+) -> tuple[Items, Sequence[File], str]:
+    """The items of a folder by what most of its files are, the files that were read, and what they were read as."""
+    if (named := captions.file_of(files, shown)) is not None:
+        pictures = [named, *folder.images_of(files)]
+        listing = partial(captions.listing, root, named, files, closed, shown)
+        return _pictures("captions", root, pictures, listing, wish), pictures, IMAGES
     found = {kind: [f for f in files if f.path.lower().endswith(kind)] for kind in (".parquet", ".tar", ".csv")}
     images, recordings = folder.images_of(files), audio.audio_of(files)
     # the most numerous: a data set may have a picture or a table in its description
@@ -200,37 +232,28 @@ def _folder(root: Path, wish: _Wish) -> Items:
     for kind in (".parquet", ".tar"):
         if len(found[kind]) == most:
             if kind == ".parquet" and tables.is_table(root / found[kind][0].path, wish.columns):
-                return tables.from_folder(root, found[kind], wish.name, wish.columns, skipped)
-            return _shards(kind, root, found[kind], wish)
+                items = tables.from_folder(root, found[kind], wish.name, wish.columns, closed)
+                return items, found[kind], TABLES
+            return _shards(kind, root, found[kind], wish), found[kind], SHARDS
     if len(images) < most == len(recordings):
         wish.without_columns()
-        return audio.from_folder(root, recordings, skipped, wish.name, wish.rate, wish.place, wish.progress)
+        items = audio.from_folder(root, recordings, closed, wish.name, wish.rate, wish.place, wish.progress)
+        return items, recordings, RECORDINGS
     if len(images) < most:
-        return tables.from_folder(root, found[".csv"], wish.name, wish.columns, skipped)
-
-    def scan() -> Listing:
-        return folder.listing(root, images, skipped)
-
-    return _pictures("folder", root, images, scan, wish)
-
-
-def _captioned(root: Path, named: File, files: Sequence[File], skipped: tuple[Skipped, ...], wish: _Wish) -> Items:
-    """The images of a folder that its captions file names."""
-
-    def scan() -> Listing:
-        return captions.listing(root, named, files, skipped, wish.name.rstrip("/") + "/")
-
-    return _pictures("captions", root, [named, *folder.images_of(files)], scan, wish)
+        return tables.from_folder(root, found[".csv"], wish.name, wish.columns, closed), found[".csv"], TABLES
+    listing = partial(folder.listing, root, images, closed)
+    return _pictures("folder", root, images, listing, wish), images, IMAGES
 
 
 def _others(files: Sequence[File]) -> str:
+    """Name the kinds of files that a folder has in place of those that are read, and what helps, if something does."""
     if not files:
         return "no files"
-    kinds = Counter(
-        f".{extension(file.path)}" if "." in file.path.rpartition("/")[2] else "no ending" for file in files
-    )
-    common = ", ".join(kind for kind, _ in kinds.most_common(3))
-    return f"{len(files)} file{'s' * (len(files) > 1)} of other kinds ({common}{', …' * (len(kinds) > 3)})"
+    kinds = Counter(unread.ending_of(file.path) for file in files).most_common()
+    common = ", ".join(f".{kind}" if kind else "no ending" for kind, _ in kinds[:3])
+    count = f"{len(files):,} file{'s' * (len(files) > 1)} of other kinds ({common}{', …' * (len(kinds) > 3)})"
+    reasons = (by_kind.get(kind) for kind, _ in kinds for by_kind in unread.REASONS.values())
+    return ": ".join([count, *list(filter(None, reasons))[:1]])
 
 
 def _shards(kind: str, root: Path, files: Sequence[File], wish: _Wish) -> Items:
@@ -252,11 +275,12 @@ def _pictures(kind: str, root: Path, files: Sequence[File], scan: Callable[[], L
     side = wish.size or min(native, LARGEST_DEFAULT)
 
     def plan() -> Plan:
-        found = scan()
+        found, oblong = scan(), list[bool]()
         return Plan(
             row=(3, side, side),
             count=len(found.paths),
-            chunks=decoding(found, side),
+            chunks=decoding(found, side, wish.fit, oblong),
+            oblong=oblong,
             paths=found.paths,
             labels=found.labels,
             classes=found.classes,
@@ -265,7 +289,7 @@ def _pictures(kind: str, root: Path, files: Sequence[File], scan: Callable[[], L
             skipped=found.skipped,
         )
 
-    stored = fetch(wish.place, cache_key(kind, root, files, side), plan, wish.name, wish.progress)
+    stored = fetch(wish.place, cache_key(f"{kind}, {wish.fit}", root, files, side), plan, wish.name, wish.progress)
     return make(
         stored.array,
         wish.name,
@@ -277,4 +301,5 @@ def _pictures(kind: str, root: Path, files: Sequence[File], scan: Callable[[], L
         captions=stored.captions,
         skipped=stored.skipped,
         native=native,
+        oblong=stored.oblong,
     )

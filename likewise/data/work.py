@@ -38,9 +38,12 @@ def counted(chunks: Iterable[list[Result]], total: int, what: str, progress: boo
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    from likewise.printing import printable
+
+    described = TextColumn("{task.description}", markup=False)  # `[a]` may be part of a name
+    columns = (described, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=total)
+        task = bar.add_task(printable(what), total=total)
         for chunk in chunks:
             yield chunk
             bar.advance(task, len(chunk))

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from likewise.data import DataError, Items
+from likewise.data.archives import open_npz
 from likewise.data.builtin import needed
 from likewise.data.columns import ARRAYS, CAPTIONS
 from likewise.data.sequences import Sequences
@@ -156,13 +157,14 @@ def beside(items: Items, source: Any) -> dict[str, list[Any]]:
     """Arrays of an .npz that have one number or word for each item, where none was left out."""
     if not isinstance(source, str | Path) or Path(source).suffix.lower() != ".npz" or items.skipped:
         return {}
-    with np.load(Path(source).expanduser(), allow_pickle=False) as arrays:
-        found = {}
-        for name in arrays.files:
-            with contextlib.suppress(ValueError):  # an array of objects would have to be unpickled
-                if name not in (*ARRAYS, CAPTIONS) and arrays[name].shape == (len(items),):
-                    found[name] = arrays[name]
-    return {name: array.tolist() for name, array in found.items() if array.dtype.kind in "iufbU"}
+    found: dict[str, NDArray[Any]] = {}
+    with open_npz(Path(source).expanduser(), str(source)) as archive:
+        for name in archive.keys:
+            with contextlib.suppress(DataError):  # an array of objects would have to be unpickled
+                shape, dtype = archive.header(name)
+                if name not in (*ARRAYS, CAPTIONS) and shape == (len(items),) and dtype.kind in "iufbU":
+                    found |= archive.read([name])
+    return {name: array.tolist() for name, array in found.items()}
 
 
 def _is_missing(value: Any) -> bool:

@@ -188,7 +188,7 @@ const tileOf = (item) => {
   const label = [nameOf(item), item.label && `label ${item.label}`].filter(Boolean).join(", ");
   const alike = item.similarity == null ? "" : item.similarity.toFixed(3);
   const link = element("a", { href: `#${item.id}`, title: label }, pictureOf(item.id, label),
-    element("span", { class: "cut", dir: "auto" }, item.label ?? nameOf(item)), element("small", {}, alike));
+    element("span", { class: "cut", dir: "auto" }, item.caption ?? item.label ?? nameOf(item)), element("small", {}, alike));
   link.addEventListener("click", (event) => { event.preventDefault(); goTo(item.id); });
   return element("li", {}, link);
 };

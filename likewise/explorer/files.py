@@ -9,18 +9,19 @@ from PIL import Image, UnidentifiedImageError
 
 from likewise.data import DataError, images
 from likewise.data.builtin import needed
+from likewise.data.clips import check_rate
 from likewise.search.searcher import Searcher, reason
 
 MOST_BYTES = 32 << 20  # of an upload
 MOST_PIXELS = 50_000_000  # of an uploaded image, once decoded
 LONGEST = 120  # seconds of an uploaded recording
-RATES = (1_000, 400_000)  # samples a second: others cost much to bring to one rate, and are no recordings
 MOST_SAMPLES = 60_000_000  # over all channels
 KINDS = {
-    **{ending: f"image/{ending}" for ending in ("png", "webp", "bmp", "gif")},
+    **{ending: f"image/{ending}" for ending in ("png", "webp", "bmp", "gif", "avif", "heic", "heif")},
     **dict.fromkeys(("jpg", "jpeg"), "image/jpeg"),
     **dict.fromkeys(("tif", "tiff"), "image/tiff"),
     **{ending: f"audio/{ending}" for ending in ("wav", "flac", "ogg")},
+    **{"opus": "audio/ogg", "mp3": "audio/mpeg"},
 }
 
 
@@ -73,9 +74,7 @@ def _check(path: Path, searcher: Searcher, name: str) -> None:
             _bound(image.width * image.height, MOST_PIXELS, "pixels", name)
     elif searcher.takes == "audio":
         header = needed("soundfile", "audio", "audio").info(str(path))
-        if not RATES[0] <= header.samplerate <= RATES[1]:
-            got = f"{header.samplerate:,} in {name}"
-            raise DataError(f"a recording must have {RATES[0]:,} to {RATES[1]:,} samples a second, got {got}")
+        check_rate(header.samplerate, name)
         _bound(header.frames * header.channels, MOST_SAMPLES, "samples", name)
         _bound(header.frames // header.samplerate, LONGEST, "seconds", name)
     else:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from likewise import __version__
-from likewise.data import Items
+from likewise.data import Items, unread
 from likewise.evaluation.cross_modal import cross_modal
 from likewise.evaluation.few_labels import few_labels
 from likewise.evaluation.geometry import geometry, verdict
@@ -66,6 +66,7 @@ def contents(trainer: Trainer, rows: Sequence[dict[str, Any]]) -> dict[str, Any]
         "recipe": recipe.toml(),
         "skipped": {
             "count": len(items.skipped),
+            "said": unread.in_words(items),
             "files": [[file.path, file.reason] for file in items.skipped[:SKIPPED_SHOWN]],
         },
     }

@@ -102,14 +102,13 @@ def _warnings(warnings: Sequence[str]) -> str:
 
 
 def _skipped(skipped: Mapping[str, Any]) -> str:
-    count, files = skipped["count"], skipped["files"]
+    count, files, said = skipped["count"], skipped["files"], skipped["said"]
     rows = "".join(f"<tr><td>{_text(name)}</td><td>{_text(reason)}</td></tr>" for name, reason in files)
     table = f"<table><thead><tr><th>file</th><th>reason</th></tr></thead><tbody>{rows}</tbody></table>"
     if len(files) > SHOWN_AT_ONCE:
         which = "all of them" if len(files) == count else f"the first {len(files):,}"
         table = _folded(which, table)
-    said = "1 file was skipped." if count == 1 else f"{count:,} files were skipped."
-    return f'<p class="note">{said}</p>\n{table if files else ""}'
+    return f'<p class="note">{_text(said)}.</p>\n{table if files else ""}'
 
 
 def _paragraph(kind: str, words: str | None) -> str:

@@ -188,7 +188,8 @@ class Searcher:
             clip = {"audio": np.tile(samples, 2), "offsets": np.arange(3) * len(samples), "rate": self.items.rate}
             return data.open(clip, progress=False)  # twice, as items are two at least
         with path.open("rb") as stream, images.quiet():
-            pixels = images.decode(stream, min(self.items.array.shape[2:]))
+            fit = self.encoder.about.get("fit", "crop")
+            pixels = images.decode(stream, min(self.items.array.shape[2:]), fit).pixels
         if self.items.array.shape[1] == 1 and len(pixels) == 3:
             pixels = np.rint(np.tensordot(LUMA, pixels, 1))[None].astype(np.uint8)
         return data.open({"x": np.stack([pixels, pixels])}, progress=False)

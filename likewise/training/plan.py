@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from likewise import data, encoders, methods, ranks
-from likewise.data import Items
+from likewise.data import Items, unread
 from likewise.data.builtin import needed
 from likewise.data.roles import shortened, told
 from likewise.data.sequences import Sequences
@@ -54,13 +54,14 @@ def make_plan(source: Any, method: str | None, asked: Mapping[str, Any], *, prog
     method = method or asked.get("method") or None
     if method is not None:
         check_choice("method", method, methods.METHODS)
-    opening = ("data.size", "data.stored", "data.cache", "data.rate", "data.columns")
+    opening = ("data.size", "data.stored", "data.fit", "data.cache", "data.rate", "data.columns")
     given = Recipe().with_values({key: asked[key] for key in opening if key in asked})
     # What a run was opened at stands in its recipe: an empty 0 there is an answer, not a question.
     stored = given.data.stored if "data.stored" in asked else stored_size(given.data.size)
     items = data.open(
         source,
         size=stored or None,
+        fit=given.data.fit,
         rate=given.data.rate or None,
         columns=parse_columns(given.data.columns) or None,
         cache=given.data.cache or None,
@@ -83,12 +84,16 @@ def make_plan(source: Any, method: str | None, asked: Mapping[str, Any], *, prog
             chosen[:] = [text for text in chosen if not text.startswith(f"{key} = ")]  # the last word counts
             chosen.append(f"{key} = {value}: {why}")
 
+    if recipe.data.fit != "crop" and items.kind != "image":
+        raise RecipeError(f"data.fit is for images, got {recipe.data.fit} for the {items.kind}s of {items.name}")
     if recipe.pairs.kind == "groups" and items.labels is None and items.groups is None:
         if "pairs.kind" in asked:
             raise RecipeError(f"pairs groups needs class folders, labels or groups, got none in {items.name}")
         choose("pairs.kind", "views", "there are no labels or groups, so two views of an item are a pair")
     if recipe.loss.kind == "sup_con" and items.labels is None:
-        raise RecipeError(f"loss sup_con needs labels (class folders, or y in an .npz), got none in {items.name}")
+        raise RecipeError(
+            f"loss sup_con needs labels of several classes (class folders, or y in an .npz), got none in {items.name}"
+        )
     if recipe.loss.kind == "sup_con" and recipe.pairs.kind == "groups" and items.groups is not None:
         raise RecipeError(
             f"loss sup_con needs partners of one label, so pairs must be views, got groups in {items.name}"
@@ -376,8 +381,9 @@ def lines(plan: Plan, steps: int, parameters: int, seconds: float | None, device
     if items.groups is not None:
         labels += f", {counted(len(np.unique(items.groups)), 'group', 'groups')}"
     held = f", {len(plan.test):,} held out" if len(plan.test) else ""
-    unusable = "sequences could not be used" if items.kind == "sequence" else "files could not be read"
-    skipped = f"; {len(items.skipped):,} {unusable}, see skipped.txt" if items.skipped else ""
+    unusable = unread.unusable_in_words(items)
+    skipped = f"; {unusable}, see skipped.txt" if unusable else ""
+    kinds = unread.kinds_in_words(items.skipped)
     dictionary = {
         "batch": "the batch",
         "queue": f"a queue of {recipe.dictionary.size:,}",
@@ -402,8 +408,10 @@ def lines(plan: Plan, steps: int, parameters: int, seconds: float | None, device
     if items.kind == "sequence":
         epochs += f" of {counted(per_epoch, 'step', 'steps')} over {counted(epoch, 'window', 'windows')}"
     return [
-        f"data\t{items.name}: {len(plan.train):,} {items.kind}s of {shape_words(items)}{held}{labels}{skipped}",
+        f"data\t{items.name}: {len(plan.train):,} {items.kind}s of {shape_words(items)}"
+        f"{unread.fit_in_words(items, recipe.data.fit)}{held}{labels}{skipped}",
         *table_lines(items),
+        *([f"left out\t{kinds}; see skipped.txt"] if kinds else []),
         f"method\t{recipe.method} ({methods.METHODS[recipe.method].paper})",
         f"pairs\t{pairs_words(recipe, items)}",
         f"dictionary\t{dictionary}{keys}",

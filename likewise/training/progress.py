@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from likewise.printing import printable
+
 SECONDS_BETWEEN_LINES = 15.0
 EVALUATED = {"knn": "k-NN", "recall_at_10": "recall@10 held out"}
 
@@ -32,7 +34,7 @@ class Screen(Observer):
     """Tells people, on standard error."""
 
     def __init__(self) -> None:
-        self.console = Console(file=sys.stderr, highlight=False)
+        self.console = Console(file=sys.stderr, highlight=False, emoji=False)  # `:cat:` may be part of a name
         self._bar: Progress | None = None
         self._total, self._last = 0, 0.0
         self._evaluated: dict[str, float] = {}  # what is measured now and then, as last measured
@@ -40,7 +42,8 @@ class Screen(Observer):
     def plan(self, lines: list[str]) -> None:
         for text in lines:
             name, _, rest = text.partition("\t")
-            self.console.print(f"[bold]{name:<11}[/bold]{escape(rest)}" if rest else escape(text), soft_wrap=True)
+            line = f"[bold]{name:<11}[/bold]{plain(rest)}" if rest else plain(text)
+            self.console.print(line, soft_wrap=True)
 
     def start(self, step: int, total: int) -> None:
         self._total, self._last = total, time.monotonic()
@@ -65,7 +68,7 @@ class Screen(Observer):
             self.console.print(f"{row['step']}/{self._total}  {words(row, self._evaluated)}  {left}", soft_wrap=True)
 
     def say(self, sentence: str) -> None:
-        self.console.print(f"[yellow]note[/yellow]  {escape(sentence)}", soft_wrap=True)
+        self.console.print(f"[yellow]note[/yellow]  {plain(sentence)}", soft_wrap=True)
 
     def stop(self) -> None:
         if self._bar is not None:
@@ -76,11 +79,16 @@ class Screen(Observer):
     def waiting_for(self, what: str) -> Iterator[None]:
         """Say what people are waiting for: in a terminal a line that disappears with the block, elsewhere one line."""
         if self.console.is_terminal:
-            with self.console.status(f"{escape(what)} …"):
+            with self.console.status(f"{plain(what)} …"):
                 yield
         else:
-            self.console.print(f"{escape(what)} …", soft_wrap=True)
+            self.console.print(f"{plain(what)} …", soft_wrap=True)
             yield
+
+
+def plain(text: str) -> str:
+    """Text that neither rich nor the terminal takes for instructions."""
+    return escape(printable(text))
 
 
 def words(row: Mapping[str, Any], evaluated: Mapping[str, float]) -> str:

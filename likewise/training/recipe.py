@@ -23,6 +23,7 @@ class Data:
     source: str = ""
     size: int = 0  # pixels a side that the encoder sees; 0: chosen for the data
     stored: int = 0  # pixels a side that images are kept at; 0: as found (a folder's at 64 at most), or for the size
+    fit: str = "crop"  # how images become squares: crop (the middle is kept) | pad (with white) | stretch
     test: float = 0.1  # share held out for evaluation, where the data has no test part of its own
     rate: int = 0  # samples a second that audio is brought to; 0: chosen for the data
     columns: str = ""  # which array or column is what, as in y=digit,group=speaker

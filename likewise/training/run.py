@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from likewise import data, encoders
-from likewise.data import Items
+from likewise.data import Items, unread
 from likewise.data.builtin import NAMES
+from likewise.data.images import FITS
 from likewise.data.roles import CHANNELS, shortened
 from likewise.data.sequences import Sequences
 from likewise.data.tokens import Tokenizer
@@ -29,6 +30,7 @@ from likewise.malloc import keep_freed_memory
 from likewise.pairs import augment, sequence_views
 from likewise.training import metrics
 from likewise.training.features import channel_statistics, features, place_of, text_features
+from likewise.training.progress import Screen
 from likewise.training.recipe import Recipe, RecipeError, parse_columns, read_toml
 
 
@@ -90,6 +92,7 @@ class Encoder(nn.Module):
             data.open,
             source,
             size=self.about["stored"] or None,
+            fit=self.about.get("fit", "crop"),  # what all runs did before there was a choice
             rate=self.about.get("rate") or None,
             progress=progress,
         )
@@ -109,6 +112,9 @@ class Encoder(nn.Module):
         rate = self.about.get("rate", 0)
         if isinstance(items, Sequences) and rate and items.rate not in (0, rate):
             raise data.DataError(f"the encoder takes {rate:,} samples a second, got {items.rate:,} in {items.name}")
+        if progress and (left_out := unread.in_words(items)):
+            first = items.skipped[0]
+            Screen().say(f"{items.name}: {left_out}; the first is {first.path}: {first.reason}")
         return items
 
     def up_to(self, layer: str) -> nn.Module:
@@ -276,6 +282,8 @@ def load(folder: str | Path) -> Encoder:
     missing = [name for name in wanted if not isinstance(about, dict) or name not in about]
     if missing:
         raise RunError(f"the weights of {folder} must have their pre-processing with them, got no {', '.join(missing)}")
+    if about.get("fit", "crop") not in tuple(FITS):
+        raise RunError(f"the images of {folder} must fit by crop, pad or stretch, got {about['fit']!r}")
     backbone = build_backbone(recipe, about["kind"], about["channels"], about["size"])
     head = build_head(recipe, backbone)
     text = build_text(recipe, about["vocabulary"]) if captioned else ()
@@ -346,7 +354,7 @@ def preprocessing(recipe: Recipe, items: Items, train: NDArray[np.int64]) -> dic
         fitted = augment.VectorViews.fitted(torch.from_numpy(items[train]))
         return about | {"channels": 1, "mean": list(fitted.mean), "std": list(fitted.std)}
     augmentation = augment.preset(recipe.pairs.preset, size=recipe.data.size, channels=items.array.shape[1])
-    return about | {"mean": list(augmentation.mean), "std": list(augmentation.std)}
+    return about | {"fit": recipe.data.fit, "mean": list(augmentation.mean), "std": list(augmentation.std)}
 
 
 def build_augmentation(recipe: Recipe, about: Mapping[str, Any]) -> augment.Augmentation:

@@ -35,6 +35,7 @@ from likewise.pairs.captions import Captions, flat, matches
 from likewise.pairs.future import Future
 from likewise.pairs.groups import Groups
 from likewise.pairs.views import Views
+from likewise.printing import printable
 from likewise.training import checkpoint, plan, schedule
 from likewise.training.batches import Batches, Pairs, visits
 from likewise.training.features import evaluating, features, place_of, text_features
@@ -353,7 +354,8 @@ class Trainer:
         if self.fabric.is_global_zero:
             self.folder.mkdir(parents=True, exist_ok=True)
             write_whole(self.folder / "recipe.toml", self.recipe.toml())
-            skipped = "".join(f"{item.path}\t{item.reason}\n" for item in self.plan.items.skipped)
+            # One line each, whatever the names hold.
+            skipped = "".join(f"{printable(s.path)}\t{printable(s.reason)}\n" for s in self.plan.items.skipped)
             write_whole(self.folder / "skipped.txt", skipped)
             if self.tokenizer is not None:
                 write_whole(self.folder / "tokenizer.json", self.tokenizer.text)

@@ -226,3 +226,14 @@ def test_each_encoder_is_named_while_it_is_evaluated(run):
         "evaluating: untrained encoder (2/3) …",
         "evaluating: learned encoder (3/3) …",
     ]
+
+
+def test_a_test_source_of_one_class_is_said_to_have_no_labels(run, tmp_path, capsys):
+    digits = data.open("digits")
+    for name, rows in {"train": np.arange(60), "test": np.flatnonzero(digits.labels == 3)[:30]}.items():
+        np.savez(tmp_path / f"{name}.npz", x=digits.array[rows], y=digits.labels[rows])
+    found = likewise.evaluate(run.folder, tmp_path / "train.npz", tmp_path / "test.npz")
+    assert not found["about"]["labels"]
+    assert "knn" not in found["learned encoder"]
+    said = f"{tmp_path / 'test.npz'} has no labels, or one class only, so that what needs labels is not measured"
+    assert said in capsys.readouterr().err

@@ -393,12 +393,20 @@ PICTURES = {
 }
 
 
+FITTED = {
+    "crop": "its largest centred square, scaled to 24 × 24 (bicubic)",
+    "pad": "all of it, scaled to fit into 24 × 24 (bicubic), in the middle of white",
+    "stretch": "each side scaled to 24 (bicubic)",
+}
+
+
+@pytest.mark.parametrize("fit", FITTED)
 @pytest.mark.parametrize("name", PICTURES)
-def test_a_picture_is_prepared_as_for_embed(here, name):
-    """Turned, over white, its middle scaled to what images are stored at, and only then to what the encoder sees."""
+def test_a_picture_is_prepared_as_for_embed(here, name, fit):
+    """Turned, over white, made a square as in the run at the size that is stored, then scaled to the encoder's."""
     picture = PICTURES[name]
     encoder = made("resnet_tiny", size=16)
-    encoder.about = encoder.about | {"stored": 24}
+    encoder.about = encoder.about | {"stored": 24, "fit": fit}
     width, height = picture["size"]
     rough = np.random.default_rng(0).integers(0, 256, (6, 6, len(picture["mode"])), dtype=np.uint8)
     image = Image.fromarray(rough).resize((width, height))
@@ -412,9 +420,9 @@ def test_a_picture_is_prepared_as_for_embed(here, name):
     (block,) = blocks_of(here / CARD)
     assert close(run_block(block)["features"].numpy(), expected)
     card = (here / CARD).read_text()
-    assert "turned as its EXIF says, alpha over white: its largest centred square, scaled to 24 × 24 (bicubic)" in card
-    assert "and then to 16 × 16 (bilinear)" in card
+    assert f"turned as its EXIF says, alpha over white: {FITTED[fit]} and then to 16 × 16 (bilinear)" in card
     assert beside("network.safetensors")["decode"] == "turned as EXIF says, alpha over white"
+    assert beside("network.safetensors")["fit"] == fit
 
 
 @pytest.mark.parametrize("name", ["digits", "mlp", "sounds"])

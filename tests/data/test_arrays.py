@@ -130,8 +130,15 @@ def test_class_names():
 
 
 def test_labels_missing_from_one_part_are_none():
-    items = data.open({"x_train": GREY, "x_test": GREY, "y_train": ["a"] * 5})
-    assert items.labels.tolist() == [0] * 5 + [-1] * 5
+    items = data.open({"x_train": GREY, "x_test": GREY, "y_train": ["a", "b", "a", "a", "a"]})
+    assert items.labels.tolist() == [0, 1, 0, 0, 0] + [-1] * 5
+
+
+@pytest.mark.parametrize("y", [[3] * 5, ["cat"] * 5, [0, -1, 0, -1, -1], [-1] * 5])
+def test_one_value_for_all_items_is_no_label(y):
+    for x in (GREY, GREY.reshape(5, -1), np.arange(90.0).reshape(5, 9, 2)):
+        items = data.open({"x": x, "y": y})
+        assert (items.labels, items.classes) == (None, ())
 
 
 def test_large_numbers_are_names_of_classes():
@@ -180,3 +187,28 @@ def test_x_beside_x_test_is_the_training_part():
     x = np.arange(40 * 5, dtype=np.float32).reshape(40, 5)
     items = data.open({"x": x[:30], "y": np.arange(30) % 3, "x_test": x[30:], "y_test": np.arange(10) % 3})
     assert (len(items), items.test.sum(), items.labels[30:].tolist()) == (40, 10, (np.arange(10) % 3).tolist())
+
+
+@pytest.mark.parametrize("store", ["in memory", "in a file", "among others", "idx"])
+def test_arrays_that_are_not_square_become_so_by_pad_and_stretch(tmp_path, store):
+    x = np.zeros((3, 6, 18), np.uint8)
+    x[:, :, 6:12] = 100  # black, grey, black
+    source = x
+    if store == "in a file":
+        np.save(source := tmp_path / "x.npy", x)
+    elif store == "among others":
+        source = {"x": x, "y": [0, 1, 1]}
+    elif store == "idx":
+        source = tmp_path / "train-images-idx3-ubyte"
+        source.write_bytes(bytes([0, 0, 8, 3]) + np.array(x.shape, ">i4").tobytes() + x.tobytes())
+    plain, padded, stretched = (data.open(source, fit=fit) for fit in ("crop", "pad", "stretch"))
+    assert (plain.array.shape, plain.oblong) == ((3, 1, 6, 18), 3), "left as they are"
+    assert (padded.array.shape, padded.oblong, padded.native) == ((3, 1, 6, 6), 3, 6)
+    assert padded.array[0, 0, :, 3].tolist() == [255, 255, *padded.array[0, 0, 2:4, 3], 255, 255]
+    assert 60 < padded.array[0, 0, 2, 3] < 110
+    assert (stretched.array.shape, stretched.oblong) == ((3, 1, 6, 6), 3)
+    assert stretched.array[0, 0, :, 0].max() < 30
+    assert stretched.array[0, 0, :, 2].min() > 60
+    assert data.open(source, size=4, fit="pad").array.shape == (3, 1, 4, 4)
+    assert data.open(plain, fit="pad").fingerprint == padded.fingerprint
+    assert data.open(x[:, :, :6], fit="pad").oblong == 0

@@ -7,7 +7,7 @@ import pytest
 import soundfile
 
 from likewise import data
-from likewise.data import audio
+from likewise.data import audio, memory
 from tests.data.conftest import plain, save
 
 
@@ -67,6 +67,11 @@ def test_class_folders_and_a_test_part(tmp_path):
     assert items.classes == ("cat", "dog")
     assert items.labels.tolist() == [0, 0, 1, 1] * 2
     assert items.test.tolist() == [True] * 4 + [False] * 4
+
+
+def test_one_class_folder_is_no_class(tmp_path):
+    items = data.open(write(tmp_path, takes__a__wav=tone(), takes__b__wav=tone()))
+    assert (items.labels, items.classes) == (None, ())
 
 
 @pytest.mark.parametrize(("rates", "expected"), [([8000, 8000, 44_100], 8000), ([11_025, 16_000, 48_000], 16_000)])
@@ -224,6 +229,45 @@ def test_names_of_any_kind(tmp_path):
         write(tmp_path, x__wav=tone())
         (tmp_path / "x.wav").rename(tmp_path / name)
     assert set(data.open(tmp_path).paths) == {"é ü.wav", "日本.wav", "\udcff.wav"}
+
+
+def test_a_rate_that_no_recording_has_is_left_out(tmp_path):
+    """At one sample a second, half a second of sound would become more than an hour."""
+    write(tmp_path, a__wav=tone())
+    for rate in (1, 999, 400_001):
+        write(tmp_path, rate, **{f"{rate}__wav": tone()})
+    items = data.open(tmp_path)
+    assert items.paths == ("a.wav",)
+    expected = "a recording must have 1,000 to 400,000 samples a second, got"
+    assert {skip.path: skip.reason for skip in items.skipped} == {
+        "1.wav": f"{expected} 1",
+        "400001.wav": f"{expected} 400,001",
+        "999.wav": f"{expected} 999",
+    }
+    with pytest.raises(data.DataError, match=rf"^{expected} 1,000,000,000$"):
+        data.open(tmp_path, rate=10**9)
+
+
+def test_a_header_that_promises_more_than_the_file_can_hold(tmp_path):
+    write(tmp_path, a__wav=tone(), b__flac=tone())
+    flac = bytearray((tmp_path / "b.flac").read_bytes())
+    flac[21] |= 0x0F
+    flac[22:26] = b"\xff" * 4
+    (tmp_path / "b.flac").write_bytes(flac)
+    items = data.open(tmp_path)
+    reason = "its header promises 68,719,476,735 frames, more than the file can hold"
+    assert items.skipped == (data.Skipped("b.flac", reason),)
+
+
+def test_a_recording_that_would_not_fit_into_memory_is_refused_and_not_remembered(tmp_path, monkeypatch):
+    """It may fit when other programs have ended, so it is not taken for a damaged file."""
+    write(tmp_path, 16_000, a__wav=tone(seconds=0.1), b__wav=tone(seconds=0.2))
+    write(tmp_path, 8000, c__wav=tone(seconds=10, rate=8000))
+    with monkeypatch.context() as little:
+        little.setattr(memory, "free_memory", lambda: 1 << 20)
+        with pytest.raises(data.DataError, match=r"c\.wav would take about 1\.5 MiB of memory, and 1\.0 MiB are free$"):
+            data.open(tmp_path)
+    assert data.open(tmp_path).paths == ("a.wav", "b.wav", "c.wav")
 
 
 @pytest.mark.parametrize("rate", [0, -1, 2.5, True, "8000"])

@@ -27,7 +27,7 @@ def decoded(monkeypatch):
     """The calls of the decoder so far."""
     calls = []
     decode = images.decode
-    monkeypatch.setattr(images, "decode", lambda stream, size: calls.append(size) or decode(stream, size))
+    monkeypatch.setattr(images, "decode", lambda *given: calls.append(given[1]) or decode(*given))
     return calls
 
 
@@ -87,7 +87,7 @@ def test_what_was_skipped_is_remembered(photos, decoded):
 
 
 def test_a_failing_drive_is_not_remembered_as_damaged_images(photos, cache, monkeypatch):
-    def failing(stream, size):
+    def failing(*given):
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     with monkeypatch.context() as failure:
@@ -175,14 +175,14 @@ from likewise import data
 from likewise.data import images
 decode, log, slow, deadly = images.decode, sys.argv[2], float(sys.argv[3]), int(sys.argv[4])
 count = [0]
-def watched(stream, size):
+def watched(*given):
     count[0] += 1
     if count[0] == deadly:
         os.kill(os.getpid(), signal.SIGKILL)
     time.sleep(slow)
     with open(log, "a") as file:
         file.write(".")
-    return decode(stream, size)
+    return decode(*given)
 images.decode = watched
 print(data.open(sys.argv[1], progress=False).fingerprint)
 """

@@ -272,6 +272,13 @@ def test_class_folders_of_captioned_images_are_labels(tmp_path):
     assert items.test.tolist() == [True, False, False]
 
 
+def test_captioned_images_in_one_folder_have_no_labels(tmp_path):
+    save(tmp_path, img__a=plain(1), img__b=plain(2))
+    table(tmp_path, "image,caption\nimg/a.png,a dog\nimg/b.png,a cat\n")
+    items = data.open(tmp_path)
+    assert (items.labels, items.classes, items.captions) == (None, (), (("a dog",), ("a cat",)))
+
+
 def test_what_cannot_be_used_of_captions_jsonl_is_counted_with_its_reason(photos, tmp_path):
     save(tmp_path, secret=plain(5), elsewhere__e=plain(6))
     (photos / "broken.png").write_text("no image")
@@ -475,12 +482,12 @@ def write_tar(path, members):
 def test_captions_in_tar_shards(tmp_path):
     members = {f"{name}.png": png(place) for place, name in enumerate("abcdefg")}
     members |= {"a.txt": "\ufeffa  dog\n".encode(), "a.json": b'{"caption": "not this", "label": 3}'}
-    members |= {"b.json": b'{"text": ["b", "bee"]}', "c.json": b'{"caption": ""}', "d.txt": b"caf\xe9"}
+    members |= {"b.json": b'{"text": ["b", "bee"], "label": 0}', "c.json": b'{"caption": ""}', "d.txt": b"caf\xe9"}
     members |= {"f.json": b'{"caption": "f"}', "f.txt": b" ", "g.mask.txt": b"no caption", "README.txt": b"about"}
     items = data.open(write_tar(tmp_path / "x.tar", members))
     assert items.paths == ("x.tar/a.png", "x.tar/b.png", "x.tar/f.png")
     assert items.captions == (("a dog",), ("b", "bee"), ("f",))
-    assert items.labels.tolist() == [3, -1, -1]
+    assert items.labels.tolist() == [3, 0, -1]
     assert skips(items) == [(f"x.tar/{name}.png", "no caption") for name in "cdeg"]
     assert data.open(tmp_path / "x.tar").captions == items.captions
 

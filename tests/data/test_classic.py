@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from likewise import data
+from likewise.data import memory
 from tests.data.conftest import noise
 
 
@@ -52,6 +53,23 @@ def test_a_cut_idx_file(tmp_path):
     path.write_bytes(b"GIF89a")
     with pytest.raises(data.DataError, match="must start like an idx file of bytes, 00 00 08, got 47 49 46"):
         data.open(path)
+
+
+def test_an_idx_file_that_holds_or_promises_too_much(tmp_path, monkeypatch):
+    """What is compressed is unpacked no further than its header promises, and that has to fit."""
+    path = tmp_path / "train-images-idx3-ubyte.gz"
+    content = bytes([0, 0, 8, 3]) + struct.pack(">3i", 3, 4, 4) + bytes(100_000)
+    path.write_bytes(gzip.compress(content))
+    with pytest.raises(data.DataError, match=r"must hold 48 bytes for \(3, 4, 4\), got more$"):
+        data.open(path)
+    monkeypatch.setattr(memory, "free_memory", lambda: 1 << 30)
+    path.write_bytes(gzip.compress(bytes([0, 0, 8, 3]) + b"\x7f\xff\xff\xff" * 3))
+    with pytest.raises(data.DataError, match=r"would take about .* TiB of memory, and 1.0 GiB are free$"):
+        data.open(path)
+    for start in (b"", b"\0\0\x08", b"\0\0\x08\x03\0\0"):
+        path.write_bytes(gzip.compress(start))
+        with pytest.raises(data.DataError, match="must start like an idx file of bytes, 00 00 08, got "):
+            data.open(path)
 
 
 ROWS = noise(12, 3072)

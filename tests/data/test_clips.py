@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from likewise import data
+from likewise.data import memory
 
 RATE = 8000
 LENGTHS = [1000, 3000, 2000, 1500]
@@ -113,6 +114,24 @@ def test_clips_without_sound_are_left_out_with_all_that_is_known_of_them(rate):
     assert items.lengths.tolist() == [2000, 2000] if rate else [1000, 1000]
     assert len(items.array) == items.offsets[-1]
     np.testing.assert_array_equal(*items[np.array([0, 1])])
+
+
+@pytest.mark.parametrize(
+    ("rate", "wanted", "got"), [(1, 8000, "1"), (8000, 10**9, "1,000,000,000"), (8000, 500, "500")]
+)
+def test_rates_that_would_make_a_clip_grow_without_bound(rate, wanted, got):
+    source = clips() | {"rate": rate}
+    expected = "a recording must have 1,000 to 400,000 samples a second, got"
+    with pytest.raises(data.DataError, match=rf"^{expected} {got} in arrays audio"):
+        data.open(source, rate=wanted)
+    assert data.open(source).rate == rate, "as it is, it does no harm"
+
+
+def test_clips_that_would_not_fit_into_memory_at_another_rate(monkeypatch):
+    monkeypatch.setattr(memory, "free_memory", lambda: 1 << 16)
+    assert len(data.open(clips())) == 4
+    with pytest.raises(data.DataError, match=r"^arrays audio.* would take about .* of memory, and 64 KiB are free$"):
+        data.open(clips(), rate=16_000)
 
 
 def test_no_clip_with_sound():

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from likewise import data
+from likewise.data import images
 from tests.data.conftest import noise, plain, save
 
 X = noise(4, 8, 8)
@@ -105,7 +106,7 @@ def test_missing(source, sentence):
 
 def test_a_folder_of_other_files(here):
     (here / "photos").mkdir()
-    endings = "jpg, jpeg, png, webp, bmp, gif, tif, tiff, wav, flac, ogg, csv"
+    endings = ", ".join((*images.EXTENSIONS, "wav, flac, ogg, opus, mp3, csv"))
     expected = f"no images, audio or series in photos/: expected {endings}; got "
     for got in ("no files", "1 file of other kinds (.txt)", "2 files of other kinds (no ending, .txt)"):
         with pytest.raises(data.DataError) as refused:
@@ -120,7 +121,7 @@ def test_a_folder_without_one_readable_image(here):
         (here / "photos" / f"{name}.png").write_text("no")
     with pytest.raises(data.DataError) as refused:
         data.open("photos")
-    reason = "not an image of a known kind (JPEG, PNG, WEBP, BMP, GIF, TIFF)"
+    reason = f"not an image of a known kind ({', '.join(images.FORMATS)})"
     assert str(refused.value) == f"no readable image in photos: a.png: {reason}"
 
 
@@ -163,7 +164,7 @@ def test_files_of_other_kinds(here):
         "x.png": f"expected {kinds}, got x.png: open its folder",
         "x.npy": "cannot read x.npy: it is not an .npy array",
         "x.npz": "cannot read x.npz: it is not an .npz archive",
-        "objects.npz": "cannot read objects.npz: it holds Python objects, not arrays of numbers",
+        "objects.npz": "cannot read objects.npz: x holds Python objects, not arrays of numbers",
         "objects.npy": "cannot read objects.npy: it holds Python objects, not arrays of numbers",
         "keys.npz": "expected an array x, x_train or audio in keys.npz, got a, b",
     }.items():

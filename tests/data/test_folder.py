@@ -50,10 +50,18 @@ def test_an_image_outside_the_class_folders_means_no_labels(tmp_path, loose):
     assert items.classes == ()
 
 
-def test_one_class_folder_is_one_class(tmp_path):
-    items = data.open(save(tmp_path, cat__a=plain(1), cat__b=plain(2)))
-    assert items.classes == ("cat",)
-    assert items.labels.tolist() == [0, 0]
+@pytest.mark.parametrize("names", [("cat__a", "cat__b"), ("train__cat__a", "test__cat__b")])
+def test_one_class_folder_is_no_class(tmp_path, names):
+    """Pictures often lie in one subfolder, whose name k-NN would find in every case."""
+    items = data.open(save(tmp_path, **{name: plain(1) for name in names}))
+    assert (items.labels, items.classes) == (None, ())
+
+
+def test_a_class_whose_files_cannot_be_read_does_not_count(tmp_path):
+    save(tmp_path, cat__a=plain(1), cat__b=plain(2), dog__c=plain(3))
+    (tmp_path / "dog" / "c.png").write_text("no")
+    for _ in range(2):  # decoded, and from the cache
+        assert data.open(tmp_path).labels is None
 
 
 def test_hidden_and_other_files_do_not_count(tmp_path):

@@ -7,6 +7,7 @@ import pytest
 from PIL import Image
 
 from likewise import data
+from likewise.data.images import FORMATS
 from tests.data.conftest import colours, noise, plain, save
 
 RED, GREEN, BLUE = (255, 0, 0), (0, 255, 0), (0, 0, 255)
@@ -117,6 +118,57 @@ def test_the_middle_square_is_kept_and_the_shorter_side_scaled(tmp_path):
         np.testing.assert_allclose(image[:, 2:-2, 2:-2].mean(axis=(1, 2)), RED, atol=1)
 
 
+WIDE = np.zeros((20, 60, 3), np.uint8)  # green, red, blue, from left to right
+WIDE[:, :20], WIDE[:, 20:40], WIDE[:, 40:] = GREEN, RED, BLUE
+WHITE = (255, 255, 255)
+FITTED = {  # what stands at the middle of the left edge, of the upper one, and at the centre
+    "crop": (RED, RED, RED),
+    "pad": (GREEN, WHITE, RED),
+    "stretch": (GREEN, RED, RED),
+}
+
+
+@pytest.mark.parametrize("fit", FITTED)
+def test_how_an_image_becomes_a_square(tmp_path, fit):
+    save(tmp_path, tall=WIDE.transpose(1, 0, 2), wide=WIDE)
+    for _ in range(2):  # decoded, and from the cache
+        tall, wide = data.open(tmp_path, size=30, fit=fit).array
+        for found, expected in zip((wide[:, 15, 1], wide[:, 1, 15], wide[:, 15, 15]), FITTED[fit], strict=True):
+            np.testing.assert_allclose(found, expected, atol=30)
+        np.testing.assert_array_equal(tall, wide.transpose(0, 2, 1))
+
+
+@pytest.mark.parametrize("fit", FITTED)
+def test_a_square_is_the_same_by_every_fit(tmp_path, fit):
+    save(tmp_path, a=noise(24, 24, 3), b=noise(24, 24, 3, seed=1))
+    np.testing.assert_array_equal(data.open(tmp_path, size=9, fit=fit).array, data.open(tmp_path, size=9).array)
+
+
+def test_a_very_long_image_is_not_lost_by_padding(tmp_path):
+    save(tmp_path, a=noise(1, 900, 3), b=noise(8, 8, 3))
+    assert data.open(tmp_path, size=8, fit="pad").array.shape == (2, 3, 8, 8)
+
+
+def test_images_that_are_not_square_are_counted(tmp_path):
+    save(tmp_path, a=noise(20, 30, 3), b=noise(24, 40, 3), c=noise(26, 26, 3))
+    (tmp_path / "torn.png").write_text("no")
+    for _ in range(2):  # decoded, and from the cache
+        assert data.open(tmp_path).oblong == 2
+    assert data.open(tmp_path, fit="pad").oblong == 2
+
+
+def test_another_fit_is_another_entry_of_the_cache(tmp_path):
+    save(tmp_path, a=WIDE, b=WIDE)
+    found = {data.open(tmp_path, size=8, fit=fit).fingerprint for fit in (*FITTED, *FITTED)}
+    assert len(found) == 3
+
+
+@pytest.mark.parametrize("fit", ["squeeze", "", None, 3, {}])
+def test_fits_that_there_are_not(tmp_path, fit):
+    with pytest.raises(data.DataError, match=rf"^fit must be crop, pad or stretch, got {fit!r}$"):
+        data.open(tmp_path, fit=fit)
+
+
 def test_a_large_jpeg_is_scaled_without_aliasing(tmp_path):
     stripes = np.zeros((512, 512, 3), np.uint8)
     stripes[:, ::2] = 255
@@ -151,7 +203,7 @@ def test_what_cannot_be_read_is_skipped_and_said(tmp_path, monkeypatch):
     assert "decompression bomb" in reasons["worse.png"]
     assert "truncated" in reasons["cut.jpg"]
     assert reasons["broken.png"] == "No such file or directory"
-    assert reasons["text.jpg"] == "not an image of a known kind (JPEG, PNG, WEBP, BMP, GIF, TIFF)"
+    assert reasons["text.jpg"] == f"not an image of a known kind ({', '.join(FORMATS)})"
 
 
 def test_a_format_that_is_not_asked_for_is_not_decoded_under_another_name(tmp_path):

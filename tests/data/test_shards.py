@@ -68,6 +68,17 @@ def test_string_labels_in_parquet(tmp_path):
     assert items.labels.tolist() == [1, 0, -1]
 
 
+def test_one_label_for_all_images_is_none(tmp_path):
+    write_parquet(tmp_path / "x.parquet", range(3), label=[1, 1, 1])
+    write_tar(
+        tmp_path / "x.tar",
+        {f"{i}.{kind}": png(i) if kind == "png" else b"5" for i in range(3) for kind in ("png", "cls")},
+    )
+    for source in ("x.parquet", "x.tar"):
+        items = data.open(tmp_path / source)
+        assert (items.labels, items.classes) == (None, ())
+
+
 def test_parquet_without_images(tmp_path):
     pq.write_table(pa.table({"a": [1, 2], "b": ["x", "y"]}), tmp_path / "x.parquet")
     with pytest.raises(data.DataError) as refused:
@@ -103,10 +114,11 @@ def test_tar_shards(tmp_path):
 
 def test_tar_with_json_labels(tmp_path):
     label = lambda value: json.dumps({"label": value}).encode()  # noqa: E731
-    write_tar(tmp_path / "x.tar", {"a.png": png(1), "a.json": label("dog"), "b.png": png(2), "b.json": b"[]"})
+    members = {"a.png": png(1), "a.json": label("dog"), "b.png": png(2), "b.json": b"[]", "c.png": png(3)}
+    write_tar(tmp_path / "x.tar", members | {"c.json": label("cat")})
     items = data.open(tmp_path / "x.tar")
-    assert items.classes == ("dog",)
-    assert items.labels.tolist() == [0, -1]
+    assert items.classes == ("cat", "dog")
+    assert items.labels.tolist() == [1, -1, 0]
 
 
 def test_tar_without_labels_in_train_and_test_shards(tmp_path):

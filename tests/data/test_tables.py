@@ -123,6 +123,11 @@ def test_a_label_that_changes_within_a_sequence_is_none(log):
     assert data.open(log({**LOG, "Label": numbers})).labels.tolist() == [-1, 3, 5]
 
 
+def test_one_label_for_all_sequences_is_none(log):
+    items = data.open(log(LOG | {"Label": ["slow"] * 8}))
+    assert (items.labels, items.classes) == (None, ())
+
+
 def test_a_group_or_test_part_that_changes_within_a_sequence(log):
     sentence = "{} must be the same in all rows of a sequence, got several in walk2"
     assert refused(log({**LOG, "subject": [0, 0, 0, 1, 0, 1, 1, 1]})) == sentence.format("subject")

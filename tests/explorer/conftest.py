@@ -141,13 +141,13 @@ def serve():
 
 @pytest.fixture(scope="session")
 def captioned(tmp_path_factory):
-    """A run of clip on images in an .npz, with a column of numbers beside them."""
+    """A run of clip on labelled images in an .npz, with a column of numbers beside them."""
     rng = np.random.default_rng(0)
     names = [list(COLOURS)[i % 3] for i in range(60)]
     x = np.stack([np.asarray(image(COLOURS[name], rng)) for name in names])
     path = tmp_path_factory.mktemp("captioned") / "pictures.npz"
     captions = np.array([f"a {name} square" for name in names])
-    np.savez(path, x=x, captions=captions, light=x.mean((1, 2, 3)), number=np.arange(60) % 4)
+    np.savez(path, x=x, y=names, captions=captions, light=x.mean((1, 2, 3)), number=np.arange(60) % 4)
     return trained(str(path), tmp_path_factory.mktemp("runs") / "captioned")
 
 

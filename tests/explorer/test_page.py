@@ -183,6 +183,8 @@ def test_words_are_searched_for_where_they_are_known(visit, captioned_server):
     page.wait_for_selector("#neighbours li")
     assert page.inner_text("#found-title") == "Most like these words"
     assert found(page) == expected
+    shown = page.locator("#neighbours .cut").first.inner_text()
+    assert re.fullmatch("a (blue|green|red) square", shown), "its caption, and not the name of its class"
 
 
 def test_a_region_is_selected_and_exported(page, server, tmp_path):

@@ -167,7 +167,7 @@ def test_warnings_and_skipped_files_are_told(tmp_path):
     (photos / "torn.png").write_bytes(b"\x89PNG and no more")
     settings = {"data.size": 64, "encoder.name": "tests.training.plain_encoder:plain"}
     _, found = finished(str(photos), "moco", tmp_path / "run", **settings)
-    assert found["skipped"]["count"] == 1
+    assert (found["skipped"]["count"], found["skipped"]["said"]) == (1, "1 file could not be read")
     assert found["skipped"]["files"][0][0] == "torn.png"
     assert found["map"]["names"][0] == "00.png"
     assert found["map"]["sprite"]["side"] == pictures.SIDE

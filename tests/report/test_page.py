@@ -121,7 +121,7 @@ def whole():
             "rows": [[0, 1, 2], [3, 4, 5]],
         },
         "recipe": 'method = "moco"\nseed = 0\n',
-        "skipped": {"count": 12, "files": [["a/b.jpg", "truncated"]]},
+        "skipped": {"count": 12, "said": "12 files could not be read", "files": [["a/b.jpg", "truncated"]]},
     }
 
 
@@ -214,8 +214,12 @@ def test_many_warnings_and_skipped_files_are_folded():
     assert "<details>" not in render(contents)
     contents["warnings"] = [f"step {step}: careful" for step in range(50)]
     assert "<summary>Show 40 more</summary>" in render(contents)
-    contents["skipped"] = {"count": 5000, "files": [[f"{i}.jpg", "empty"] for i in range(100)]}
-    assert "5,000 files were skipped." in render(contents)
+    contents["skipped"] = {
+        "count": 5000,
+        "said": "5,000 files & more",
+        "files": [[f"{i}.jpg", "empty"] for i in range(100)],
+    }
+    assert "5,000 files &amp; more." in render(contents)
     assert "<summary>Show the first 100</summary>" in render(contents)
 
 

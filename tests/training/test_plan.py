@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from likewise import data, methods
 from likewise.training import plan
@@ -158,7 +159,7 @@ def test_asked_for_groups_need_labels_or_groups():
 
 
 def test_sup_con_needs_labels():
-    sentence = "loss sup_con needs labels (class folders, or y in an .npz), got none in arrays x"
+    sentence = "loss sup_con needs labels of several classes (class folders, or y in an .npz), got none in arrays x"
     assert refused(vectors(), "supcon") == sentence
     assert refused(vectors(), "simclr", loss__kind="sup_con") == sentence
 
@@ -277,3 +278,73 @@ def test_the_plan_is_told_in_a_few_lines():
     assert "mlp, mlp head to 128, 12,345 parameters" in words
     assert "24 steps of 16 (12.0 epochs), adamw at 0.002, on cpu: about 1 min 15 s" in words
     assert told[7:] == [f"chosen\t{text}" for text in ready.chosen]
+
+
+# What is said of the data
+
+
+def told(source, **asked):
+    """The lines of the plan, by their names."""
+    ready = made(source, "moco", **asked)
+    lines = (text.partition("\t") for text in plan.lines(ready, 10, parameters=1, seconds=None, device="cpu"))
+    return {name: words for name, _, words in lines}
+
+
+def pictures(folder, *sizes):
+    """A folder with an image for each (width, height)."""
+    folder.mkdir()
+    for place, size in enumerate(sizes):
+        Image.new("RGB", size, (place, 0, 0)).save(folder / f"{place:02}.png")
+    return folder
+
+
+SAID = {"crop": "cut to their middle square", "pad": "padded to squares", "stretch": "stretched to squares"}
+
+
+@pytest.mark.parametrize("fit", SAID)
+def test_images_that_are_not_square_are_said_to_be_cut(tmp_path, fit):
+    photos = str(pictures(tmp_path / "wide", *[(12, 8)] * 8))
+    assert told(photos, data__fit=fit)["data"] == f"{photos}: 8 images of 3×8×8, {SAID[fit]}, no labels"
+    some = str(pictures(tmp_path / "some", *[(12, 8)] * 2, *[(8, 8)] * 6))
+    assert told(some, data__fit=fit)["data"] == f"{some}: 8 images of 3×8×8, 2 of them {SAID[fit]}, no labels"
+    square = str(pictures(tmp_path / "square", *[(8, 8)] * 8))
+    assert told(square, data__fit=fit)["data"] == f"{square}: 8 images of 3×8×8, no labels"
+
+
+def test_one_image_that_is_not_square(tmp_path):
+    one = str(pictures(tmp_path / "one", (12, 8), *[(8, 8)] * 7))
+    assert told(one)["data"] == f"{one}: 8 images of 3×8×8, 1 of them cut to its middle square, no labels"
+
+
+def test_arrays_that_are_not_square_are_said_to_be_cut():
+    x = np.random.default_rng(0).integers(0, 256, (40, 8, 12, 3), dtype=np.uint8)
+    assert told({"x": x})["data"] == "arrays x: 40 images of 3×8×12, cut to their middle square, no labels"
+    assert (
+        told({"x": x}, data__fit="stretch")["data"] == "arrays x: 40 images of 3×8×8, stretched to squares, no labels"
+    )
+
+
+def test_a_fit_is_for_images():
+    sentence = "data.fit is for images, got pad for the vectors of arrays x"
+    assert refused(vectors(), "moco", data__fit="pad") == sentence
+    with pytest.raises(data.DataError, match=r"^fit must be crop, pad or stretch, got 'squeeze'$"):
+        made(colour(), data__fit="squeeze")
+
+
+def test_files_that_are_not_read_have_a_line_of_their_own(tmp_path):
+    photos = pictures(tmp_path / "photos", *[(8, 8)] * 8)
+    (photos / "torn.png").write_text("no")
+    for name in ("a.mp4", "b.mp4", "c.svg", "README"):
+        (photos / name).touch()
+    lines = told(str(photos))
+    assert lines["data"].endswith(", no labels; 1 file could not be read, see skipped.txt")
+    assert lines["left out"] == "2 .mp4, 1 .svg; see skipped.txt"
+    assert list(lines)[:3] == ["data", "left out", "method"]
+
+
+def test_images_without_captions_are_not_files_that_cannot_be_read(tmp_path):
+    photos = pictures(tmp_path / "photos", *[(8, 8)] * 12)
+    rows = "".join(f"{place:02}.png,number {place}\n" for place in range(9))
+    (photos / "captions.csv").write_text(f"image,caption\n{rows}")
+    lines = told(str(photos))
+    assert lines["data"].endswith("; 3 images without captions left out, see skipped.txt")

@@ -47,6 +47,58 @@ def test_a_run_on_arrays_of_any_shape_goes_on_and_embeds_as_it_trained(tmp_path,
     assert torch.equal(torch.from_numpy(encoder.embed(file).vectors), direct)
 
 
+@pytest.mark.parametrize("fit", ["crop", "pad", "stretch"])
+def test_a_run_keeps_to_its_fit(tmp_path, fit):
+    """What was padded for training is padded for embedding and for a file that is searched with, too."""
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    from PIL import Image
+
+    for i, picture in enumerate(images(20, 8, 16, 3)):
+        Image.fromarray(picture).save(folder / f"{i:02}.png")
+    run = trained(folder, tmp_path / "run", data__fit=fit, encoder__name="resnet_tiny")
+    encoder = run.encoder
+    assert (encoder.recipe.data.fit, encoder.about["fit"]) == (fit, fit)
+    items = data.open(folder, fit=fit)
+    assert encoder.open(progress=False).fingerprint == items.fingerprint == encoder.about["fingerprint"]
+    found = likewise.Searcher.open(run.folder, progress=False).like(folder / "07.png", 1)
+    assert (found[0]["id"], found[0]["similarity"]) == (7, pytest.approx(1, abs=1e-4))
+    assert trained(folder, tmp_path / "run", encoder__name="resnet_tiny", data__fit=fit, resume=True)
+    with pytest.raises(RecipeError, match=rf"^data\.fit was '{fit}' in .* and cannot become 'other' on resuming$"):
+        trained(folder, tmp_path / "run", encoder__name="resnet_tiny", data__fit="other", resume=True)
+
+
+def test_a_run_from_before_there_were_fits_crops(tmp_path):
+    x = images(20, 8, 16, 3)
+    run = trained({"x": x}, tmp_path / "run")
+    encoder = run.encoder
+    about = {key: value for key, value in encoder.about.items() if key != "fit"}
+    save_weights(run.folder, {"encoder": encoder.backbone}, about)
+    text = (run.folder / "recipe.toml").read_text()
+    (run.folder / "recipe.toml").write_text(text.replace('fit = "crop"\n', ""))
+    assert run.encoder.open({"x": x}, progress=False).array.shape == (20, 3, 8, 16)
+    save_weights(run.folder, {"encoder": encoder.backbone}, about | {"fit": "squeeze"})
+    with pytest.raises(RunError, match=r"must fit by crop, pad or stretch, got 'squeeze'$"):
+        likewise.load(run.folder)
+
+
+def test_what_is_left_out_is_said_where_there_is_no_plan(tmp_path, capsys):
+    from PIL import Image
+
+    for i, picture in enumerate(images(3, 8, 8)):
+        Image.fromarray(np.stack([picture] * 3, axis=2)).save(tmp_path / f"{i}.png")
+    run = trained(tmp_path, tmp_path.parent / "run", training__batch_size=2)
+    (tmp_path / "torn.png").write_text("no")
+    (tmp_path / "film.mp4").touch()
+    run.encoder.embed(tmp_path, progress=False)
+    assert capsys.readouterr().err == ""
+    run.encoder.embed(tmp_path)
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.startswith(
+        f"note {tmp_path}: 1 file could not be read; left out: 1 .mp4; the first is torn.png: not an image"
+    )
+
+
 def test_the_encoder_has_its_backbones_names_also_inside_something_larger(digits):
     encoder = digits.encoder
     assert set(encoder.state_dict()) == set(encoder.backbone.state_dict())
@@ -149,8 +201,10 @@ def test_a_name_that_is_no_text_is_skipped_like_any_other(tmp_path):
     for i, picture in enumerate(images(20, 8, 8, 3)):
         Image.fromarray(picture).save(folder / f"{i}.png")
     (folder / "caf\udce9.png").write_bytes(b"no image")
+    (folder / "a\n1.png\tfine\x1b[2J.png").write_bytes(b"no image")
     run = trained(folder, tmp_path / "run")
-    assert "caf\\udce9.png" in (run.folder / "skipped.txt").read_text()
+    paths = [line.split("\t")[0] for line in (run.folder / "skipped.txt").read_text().splitlines()]
+    assert paths == ["a\\n1.png\\tfine\\x1b[2J.png", "caf\\udce9.png"]
 
 
 # Sequences
