@@ -3,24 +3,46 @@
 Nothing heavy is imported before a command is chosen, so that help answers at once.
 """
 
+import errno
 import os
 import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 from likewise import __version__
-from likewise.printing import show, show_figures, show_found, show_json
+from likewise.printing import printable, show, show_figures, show_found, show_json
 
 # Threads that wait for each other spin before they sleep, by default for so long that another program on the same
 # cores slows them down many times over. It is read once, when torch is first imported.
 os.environ.setdefault("GOMP_SPINCOUNT", "20000")
+MISTAKE = 1  # exit code of what the user can mend
+DEFECT = 70  # exit code of what likewise should have foreseen (EX_SOFTWARE)
 INTERRUPTED = 75  # exit code of a run that was told to end and can be resumed (EX_TEMPFAIL)
 
+
+class Guarded(TyperGroup):
+    """Ends a command that fails in a way nobody foresaw in one sentence too, with an exit code of its own."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except Exception as error:
+            # Typer ends its own errors, which have an exit code, and quietly one whose reader has gone.
+            gone = isinstance(error, OSError) and error.errno == errno.EPIPE
+            if gone or isinstance(error, typer.Abort) or hasattr(error, "exit_code"):
+                raise
+            words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            end(f"an error that likewise should have foreseen, {words}; likewise --debug shows where", DEFECT)
+
+
 app = typer.Typer(
+    cls=Guarded,
     help="Learn which of your data are alike, with no labels.",
     no_args_is_help=True,
     add_completion=False,
@@ -32,6 +54,11 @@ Columns = Annotated[
     list[str] | None,
     typer.Option("--column", metavar="ROLE=NAME", help="Which array or column is y, group, sequence, …"),
 ]
+Trust = Annotated[
+    bool, typer.Option("--trust", help="Run the code (module:callable) that a run or recipe from elsewhere names.")
+]
+
+shows_traceback = False  # on standard error, before the sentence: --debug
 
 
 def show_version(wanted: bool) -> None:
@@ -45,8 +72,11 @@ def options(
     version: Annotated[
         bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print the version and exit.")
     ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
     """What every command shares."""
+    global shows_traceback
+    shows_traceback = debug
 
 
 @app.command()
@@ -86,6 +116,7 @@ def train(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one value of the recipe.")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    trust: Trust = False,
 ) -> None:
     """Pre-train an encoder on images, with captions or without, vectors or sequences; no labels are needed."""
     with said_in_one_sentence():
@@ -114,6 +145,7 @@ def train(
             recipe=recipe,
             settings=settings,
             resume=resume,
+            trust=trust,
         )
     from likewise import ranks
 
@@ -145,6 +177,7 @@ def evaluate(
     temperature: Annotated[float, typer.Option(help="Temperature of their vote.")] = 0.07,
     size: Annotated[int | None, typer.Option(help="Side of the images that a module:callable is given.")] = None,
     seed: Annotated[int, typer.Option(help="Every draw follows from it.")] = 0,
+    trust: Trust = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
 ) -> None:
     """Say how good an encoder is, beside raw input and beside itself before training."""
@@ -164,6 +197,7 @@ def evaluate(
             temperature=temperature,
             size=size,
             seed=seed,
+            trust=trust,
             progress=not as_json,
         )
     show_json(found) if as_json else show_figures(found)
@@ -183,6 +217,7 @@ def finetune(
     lr: Annotated[float, typer.Option(help="Learning rate.")] = 0.001,
     seed: Annotated[int, typer.Option(help="Every draw follows from it.")] = 0,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep the fine-tuned network here.")] = None,
+    trust: Trust = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
 ) -> None:
     """Train encoder and classifier on a share of the labels, against the same network from scratch."""
@@ -200,6 +235,7 @@ def finetune(
             lr=lr,
             seed=seed,
             out=out,
+            trust=trust,
             progress=not as_json,
         )
     if as_json:
@@ -219,12 +255,13 @@ def embed(
     ] = Path("vectors.parquet"),
     layer: Annotated[str | None, typer.Option(help="backbone or head; head for images and words if not given.")] = None,
     column: Columns = None,
+    trust: Trust = False,
 ) -> None:
     """Write the vector of every item, with its id, path and label."""
     with said_in_one_sentence():
         from likewise.commands.embed import embed as run_embedding
 
-        path = run_embedding(run, source, out=out, layer=layer, columns=named(column))
+        path = run_embedding(run, source, out=out, layer=layer, columns=named(column), trust=trust)
     typer.echo(f"vectors in {path}")
 
 
@@ -236,13 +273,14 @@ def export(
         str | None, typer.Option(help="safetensors, onnx or torchscript; by the ending of --out if not given.")
     ] = None,
     layer: Annotated[str | None, typer.Option(help="backbone or head; head for images and words if not given.")] = None,
+    trust: Trust = False,
 ) -> None:
     """Write the encoder for other programs, with its pre-processing and a model card beside it."""
     with said_in_one_sentence():
         from likewise.commands.export import BATCHES
         from likewise.commands.export import export as run_export
 
-        found = run_export(run, out, format=format, layer=layer)
+        found = run_export(run, out, format=format, layer=layer, trust=trust)
     for path in found.files:
         typer.echo(str(path))
     batches = ", ".join(map(str, BATCHES))
@@ -269,6 +307,7 @@ def search(
     ] = None,
     layer: Annotated[str | None, typer.Option(help="backbone or head; head for images and words if not given.")] = None,
     column: Columns = None,
+    trust: Trust = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
 ) -> None:
     """Find what is like a file, an item or words; near-duplicates, lonely items, doubtful labels."""
@@ -289,6 +328,7 @@ def search(
             index=index,
             layer=layer,
             columns=named(column),
+            trust=trust,
             progress=not as_json,
         )
     if as_json:
@@ -314,6 +354,7 @@ def explore(
     open_browser: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     layer: Annotated[str | None, typer.Option(help="backbone or head; head for images and words if not given.")] = None,
     column: Columns = None,
+    trust: Trust = False,
 ) -> None:
     """Look into a run on a page: map, neighbours, search by file or words, curves while it goes on."""
     with said_in_one_sentence():
@@ -328,6 +369,7 @@ def explore(
             host=host,
             port=port,
             open_browser=open_browser,
+            trust=trust,
             say=typer.echo,
         )
 
@@ -364,15 +406,16 @@ def named(columns: list[str] | None) -> dict[str, str] | None:
 
 @contextmanager
 def said_in_one_sentence() -> Iterator[None]:
-    """Mistakes of people end in one sentence; LIKEWISE_TRACEBACK=1 shows where it was said."""
+    """Mistakes of people end in one sentence; --debug shows where it was said."""
     from likewise.training.signals import Interrupted
 
     try:
         yield
     except (ValueError, OSError) as error:
-        if os.environ.get("LIKEWISE_TRACEBACK"):
-            raise
-        fail(error)
+        words = str(error)
+        if isinstance(error, OSError) and error.strerror and error.filename:
+            words = f"{error.filename}: {error.strerror}"
+        end(words, MISTAKE)
     except Interrupted as error:
         from likewise import ranks
 
@@ -381,12 +424,12 @@ def said_in_one_sentence() -> Iterator[None]:
         raise typer.Exit(INTERRUPTED) from None
 
 
-def fail(error: Any) -> None:
-    sentence = " ".join(str(error).split())
-    if isinstance(error, OSError) and error.strerror and error.filename:
-        sentence = f"{error.filename}: {error.strerror}"
-    typer.echo(f"likewise: {sentence}", err=True)
-    sys.exit(1)
+def end(words: str, code: int) -> NoReturn:
+    """End with one sentence for the error that is being handled."""
+    if shows_traceback:
+        typer.echo(traceback.format_exc(), err=True)
+    typer.echo(f"likewise: {printable(' '.join(words.split()))}", err=True)
+    sys.exit(code)
 
 
 def main() -> None:

@@ -5,8 +5,8 @@ axes are views of items, (n, v, …), and become n · v rows, item by item. Imag
 of the wanted size stay where they are, in a file as in memory.
 """
 
+import math
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -27,6 +27,7 @@ from likewise.data.labels import grouped, labelled
 from likewise.data.series import from_series, is_series
 from likewise.data.views import VIEWED, by_view
 from likewise.data.work import in_order
+from likewise.memory import shortage
 
 CHANNELS = (1, 3, 4)
 
@@ -113,7 +114,7 @@ def from_npz(
             arrays = {key: archive[key] if key in wanted else np.empty(0) for key in archive.files}
     except DataError:
         raise
-    except (OSError, ValueError, EOFError, zlib.error, zipfile.BadZipFile) as error:
+    except Exception as error:  # numpy, zipfile and zlib raise nearly anything on a damaged archive
         raise DataError(f"cannot read {name}: {_why(error)}") from None
     return from_mapping(arrays, name, size, rate=rate, columns=columns)
 
@@ -125,7 +126,7 @@ def from_npy(path: Path, name: str, size: int | None, cached: Path, progress: bo
             raise DataError(f"cannot read {name}: it is not an .npy array")
     try:
         array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+    except Exception as error:  # numpy reads the header as Python does, and raises what that may raise
         raise DataError(f"cannot read {name}: {_why(error)}") from None
     if is_series(array):
         return from_series(array, name)
@@ -192,7 +193,10 @@ def images(rows: NDArray[Any], name: str, size: int | None) -> NDArray[np.uint8]
     """(n, c, h, w) uint8 with c 1 or 3, square at `size` where one is asked for; in memory."""
     if is_ready(rows, size):
         return rows
-    ready = np.empty((len(rows), *_row(rows, size)), dtype=np.uint8)
+    shape = (len(rows), *_row(rows, size))
+    if words := shortage(math.prod(shape)):
+        raise DataError(f"{len(rows):,} images of {shape[2]:,} × {shape[3]:,} pixels would take {words}, in {name}")
+    ready = np.empty(shape, dtype=np.uint8)
     start = 0
     for chunk in in_order(converting(rows, name, size)):
         ready[start : start + len(chunk)] = chunk

@@ -113,18 +113,25 @@ class _Table:
                 wanted = (rows[(rows >= first) & (rows < first + size)] - first).tolist()
                 first += size
                 row = 0
-                for batch in table.iter_batches(BATCH, row_groups=[group], columns=[self.column]) if wanted else ():
-                    cells = batch.column(0)
-                    while wanted and wanted[0] < row + len(cells):
-                        yield _cell(cells[wanted.pop(0) - row].as_py())
-                    row += len(cells)
-                    if not wanted:
-                        break
+                try:
+                    for batch in table.iter_batches(BATCH, row_groups=[group], columns=[self.column]) if wanted else ():
+                        cells = batch.column(0)
+                        while wanted and wanted[0] < row + len(cells):
+                            yield _cell(cells[wanted.pop(0) - row].as_py())
+                        row += len(cells)
+                        if not wanted:
+                            break
+                except (OSError, ValueError) as error:  # damaged: what remains of the row group is lost, others are not
+                    yield from [partial(_raise, error)] * len(wanted)
 
 
 def _cell(cell: Any) -> Opener:
     content = cell.get("bytes") if isinstance(cell, dict) else cell
     return from_memory(content) if content is not None else _nothing
+
+
+def _raise(error: Exception) -> BinaryIO:
+    raise error
 
 
 def _nothing() -> BinaryIO:

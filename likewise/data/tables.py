@@ -168,6 +168,7 @@ def _read(path: Path) -> Any:
             table = needed("pyarrow.csv", "CSV", "parquet").read_csv(path)
         else:
             table = needed("pyarrow.parquet", "Parquet", "parquet").read_table(path)
+        table.column_names  # noqa: B018 - whose bytes may not be text
     except DataError:
         raise
     except (OSError, ValueError) as error:  # Arrow's own are these two
