@@ -14,6 +14,11 @@ def printable(text: str) -> str:
     return text.encode(errors="backslashreplace").decode()
 
 
+def note(words: str) -> None:
+    """Say what makes a result doubtful, on standard error: what is found goes to standard output alone."""
+    typer.echo(f"note: {printable(words)}", err=True)
+
+
 def show(rows: list[list[str]], note: str = "") -> None:
     """Print a table whose first row is its head, and below it what it depends on."""
     from rich.console import Console
