@@ -3,21 +3,42 @@
 Nothing heavy is imported before a command is chosen, so that help answers at once.
 """
 
-import os
+import errno
 import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 from likewise import __version__
 from likewise.printing import say, show, show_figures, show_found, show_json
 
+MISTAKE = 1  # exit code of what the user can mend
+DEFECT = 70  # exit code of what likewise should have foreseen (EX_SOFTWARE)
 INTERRUPTED = 75  # exit code of a run that was told to end and can be resumed (EX_TEMPFAIL)
 
+
+class Guarded(TyperGroup):
+    """Ends a command that fails in a way nobody foresaw in one sentence too, with an exit code of its own."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except Exception as error:
+            # Typer ends its own errors, which have an exit code, and quietly one whose reader has gone.
+            gone = isinstance(error, OSError) and error.errno == errno.EPIPE
+            if gone or isinstance(error, typer.Abort) or hasattr(error, "exit_code"):
+                raise
+            words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            end(f"an error that likewise should have foreseen, {words}; likewise --debug shows where", DEFECT)
+
+
 app = typer.Typer(
+    cls=Guarded,
     help="Learn which of your data are alike, with no labels.",
     no_args_is_help=True,
     add_completion=False,
@@ -35,6 +56,11 @@ Columns = Annotated[
         "audio, offsets, rate, channels (their names).",
     ),
 ]
+Trust = Annotated[
+    bool, typer.Option("--trust", help="Run the code (module:callable) that a run or recipe from elsewhere names.")
+]
+
+shows_traceback = False  # on standard error, before the sentence: --debug
 
 
 def show_version(wanted: bool) -> None:
@@ -48,8 +74,11 @@ def options(
     version: Annotated[
         bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print the version and exit.")
     ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
     """What every command shares."""
+    global shows_traceback
+    shows_traceback = debug
 
 
 @app.command()
@@ -89,6 +118,7 @@ def train(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one value of the recipe.")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    trust: Trust = False,
 ) -> None:
     """Pre-train an encoder on images, with captions or without, vectors or sequences; no labels are needed."""
     with said_in_one_sentence():
@@ -117,6 +147,7 @@ def train(
             recipe=recipe,
             settings=settings,
             resume=resume,
+            trust=trust,
         )
     from likewise import ranks
 
@@ -148,6 +179,7 @@ def evaluate(
     temperature: Annotated[float, typer.Option(help="Temperature of their vote.")] = 0.07,
     size: Annotated[int | None, typer.Option(help="Side of the images that a module:callable is given.")] = None,
     seed: Annotated[int, typer.Option(help="Every draw follows from it.")] = 0,
+    trust: Trust = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
 ) -> None:
     """Say how good an encoder is, beside raw input and beside itself before training."""
@@ -167,6 +199,7 @@ def evaluate(
             temperature=temperature,
             size=size,
             seed=seed,
+            trust=trust,
             progress=not as_json,
         )
     show_json(found) if as_json else show_figures(found)
@@ -186,6 +219,7 @@ def finetune(
     lr: Annotated[float, typer.Option(help="Learning rate.")] = 0.001,
     seed: Annotated[int, typer.Option(help="Every draw follows from it.")] = 0,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep the fine-tuned network here.")] = None,
+    trust: Trust = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
 ) -> None:
     """Train encoder and classifier on a share of the labels, against the same network from scratch."""
@@ -203,6 +237,7 @@ def finetune(
             lr=lr,
             seed=seed,
             out=out,
+            trust=trust,
             progress=not as_json,
         )
     if as_json:
@@ -222,12 +257,13 @@ def embed(
     ] = Path("vectors.parquet"),
     layer: Annotated[str | None, typer.Option(help="backbone or head; head for images and words if not given.")] = None,
     column: Columns = None,
+    trust: Trust = False,
 ) -> None:
     """Write the vector of every item, with its id, path and label."""
     with said_in_one_sentence():
         from likewise.commands.embed import embed as run_embedding
 
-        path = run_embedding(run, source, out=out, layer=layer, columns=named(column))
+        path = run_embedding(run, source, out=out, layer=layer, columns=named(column), trust=trust)
     say(f"vectors in {path}")
 
 
@@ -239,13 +275,14 @@ def export(
         str | None, typer.Option(help="safetensors, onnx or torchscript; by the ending of --out if not given.")
     ] = None,
     layer: Annotated[str | None, typer.Option(help="backbone or head; head for images and words if not given.")] = None,
+    trust: Trust = False,
 ) -> None:
     """Write the encoder for other programs, with its pre-processing and a model card beside it."""
     with said_in_one_sentence():
         from likewise.commands.export import BATCHES
         from likewise.commands.export import export as run_export
 
-        found = run_export(run, out, format=format, layer=layer)
+        found = run_export(run, out, format=format, layer=layer, trust=trust)
     for path in found.files:
         say(str(path))
     batches = ", ".join(map(str, BATCHES))
@@ -272,6 +309,7 @@ def search(
     ] = None,
     layer: Annotated[str | None, typer.Option(help="backbone or head; head for images and words if not given.")] = None,
     column: Columns = None,
+    trust: Trust = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
 ) -> None:
     """Find what is like a file, an item or words; near-duplicates, lonely items, doubtful labels."""
@@ -292,6 +330,7 @@ def search(
             index=index,
             layer=layer,
             columns=named(column),
+            trust=trust,
             progress=not as_json,
         )
     if as_json:
@@ -317,6 +356,7 @@ def explore(
     open_browser: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     layer: Annotated[str | None, typer.Option(help="backbone or head; head for images and words if not given.")] = None,
     column: Columns = None,
+    trust: Trust = False,
 ) -> None:
     """Look into a run on a page: map, neighbours, search by file or words, curves while it goes on."""
     with said_in_one_sentence():
@@ -331,6 +371,7 @@ def explore(
             host=host,
             port=port,
             open_browser=open_browser,
+            trust=trust,
             say=say,
         )
 
@@ -367,15 +408,16 @@ def named(columns: list[str] | None) -> dict[str, str] | None:
 
 @contextmanager
 def said_in_one_sentence() -> Iterator[None]:
-    """Mistakes of people end in one sentence; LIKEWISE_TRACEBACK=1 shows where it was said."""
+    """Mistakes of people end in one sentence; --debug shows where it was said."""
     from likewise.training.signals import Interrupted
 
     try:
         yield
     except (ValueError, OSError) as error:
-        if os.environ.get("LIKEWISE_TRACEBACK"):
-            raise
-        fail(error)
+        words = str(error)
+        if isinstance(error, OSError) and error.strerror and error.filename:
+            words = f"{error.filename}: {error.strerror}"
+        end(words, MISTAKE)
     except Interrupted as error:
         from likewise import ranks
 
@@ -384,12 +426,12 @@ def said_in_one_sentence() -> Iterator[None]:
         raise typer.Exit(INTERRUPTED) from None
 
 
-def fail(error: Any) -> None:
-    sentence = " ".join(str(error).split())
-    if isinstance(error, OSError) and error.strerror and error.filename:
-        sentence = f"{error.filename}: {error.strerror}"
-    say(f"likewise: {sentence}", err=True)
-    sys.exit(1)
+def end(words: str, code: int) -> NoReturn:
+    """End with one sentence for the error that is being handled."""
+    if shows_traceback:
+        typer.echo(traceback.format_exc(), err=True)
+    say(f"likewise: {' '.join(words.split())}", err=True)
+    sys.exit(code)
 
 
 def main() -> None:

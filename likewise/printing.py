@@ -31,6 +31,11 @@ def say(sentence: str, *, err: bool = False) -> None:
     typer.echo(printable(sentence), err=err)
 
 
+def note(words: str) -> None:
+    """Say what makes a result doubtful, on standard error: what is found goes to standard output alone."""
+    say(f"note: {words}", err=True)
+
+
 def show(rows: list[list[str]], note: str = "") -> None:
     """Print a table whose first row is its head, and below it what it depends on."""
     from rich.console import Console

@@ -1,7 +1,10 @@
 """Before torch is imported: one thread. What is tested is small, and two wait long for each other on a busy machine."""
 
+import atexit
 import os
+import shutil
 import sys
+import tempfile
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -9,6 +12,9 @@ from hypothesis import HealthCheck, settings
 from tests.maps import plain_maps
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+if "LIKEWISE_CONFIG" not in os.environ:  # where the secret is that runs are marked with; processes of tests share it
+    os.environ["LIKEWISE_CONFIG"] = tempfile.mkdtemp(prefix="likewise-tests-")
+    atexit.register(shutil.rmtree, os.environ["LIKEWISE_CONFIG"], ignore_errors=True)
 if sys.argv[0] == "-c":  # a process of pytest-xdist: what it runs is a program that can be started anew
     sys.argv[0] = "pytest"
 

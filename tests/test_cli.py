@@ -18,6 +18,7 @@ from likewise.cli import app
 from likewise.data.columns import CAPTIONS, SPLIT, WHOLE
 from likewise.data.images import EXTENSIONS
 from likewise.data.roles import ROLES
+from likewise.training.plan import make_plan
 from tests.training.conftest import ROOT, assert_same, rows, whole
 
 ENCODER = "tests.training.plain_encoder:normed"
@@ -30,7 +31,6 @@ def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LIKEWISE_CACHE", str(tmp_path / ".cache"))
     monkeypatch.setenv("COLUMNS", "500")
-    monkeypatch.delenv("LIKEWISE_TRACEBACK", raising=False)
     return tmp_path
 
 
@@ -174,6 +174,8 @@ TOLD = {
     "--temperature 0": "temperature must be positive",
     "--steps -1": "steps must be at least 1, got -1",
     "--devices 0": "training.devices must be at least 1, got 0",
+    "--set data.workers=1000000": "data.workers must be at most 256 on this machine, got 1,000,000",
+    "--devices 1000000": "training.devices must be at most ",
     "--devices -1": "training.devices must be at least 1, got -1",
     "--precision 8": "unknown training.precision '8', expected one of 32, bf16-mixed, 16-mixed, 64-true",
     "--init weights.pt": "weights must be a file or a run's folder, got weights.pt, which does not exist",
@@ -236,6 +238,8 @@ def test_a_negative_seed_is_a_seed(here):
         ("lr = 5", r"unknown recipe key 'lr'; did you mean optimizer\.lr\?"),
         ("[training]\nepochs = 'x'", r"training\.epochs must be a whole number, got 'x'"),
         ("training = 5", r"unknown recipe key 'training'.*"),
+        ("method = 5", r"unknown method '5', expected one of .*"),
+        ("method = []", r"method must be a string, got \[\]"),
         ("method = 'mocco'", r"unknown method 'mocco'; did you mean moco\?"),
         ("[a.b.c]\nd = 5", r"unknown recipe key 'a\.b'.*"),
     ],
@@ -404,6 +408,119 @@ def test_a_mistake_in_a_process_of_its_own(here):
     assert process.stderr == f"likewise: data not found: {here / 'photos'}\n"
 
 
-def test_where_a_mistake_was_found_is_shown_on_demand(here, monkeypatch):
-    monkeypatch.setenv("LIKEWISE_TRACEBACK", "1")
-    assert isinstance(command("train", "photos").exception, FileNotFoundError)
+# What nobody foresaw
+
+
+def test_where_a_mistake_was_found_is_shown_on_demand(here):
+    result = command("--debug", "train", "photos")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Traceback (most recent call last):")
+    assert result.stderr.endswith("\nlikewise: data not found: photos\n")
+    assert "Traceback" not in command("train", "photos").stderr, "it is asked for each time"
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (RuntimeError("a tensor\nof the wrong kind"), "RuntimeError: a tensor of the wrong kind"),
+        (MemoryError(), "MemoryError"),
+        (RecursionError("too deep"), "RecursionError: too deep"),
+        (AssertionError(), "AssertionError"),
+        (KeyError("step"), "KeyError: 'step'"),
+    ],
+)
+def test_what_nobody_foresaw_is_one_sentence_with_an_exit_code_of_its_own(here, monkeypatch, error, words):
+    def fails(*arguments, **options):
+        raise error
+
+    monkeypatch.setattr("likewise.commands.train.train", fails)
+    result = command("train", "digits")
+    assert (result.exit_code, result.stdout) == (70, "")
+    assert result.stderr == (
+        f"likewise: an error that likewise should have foreseen, {words}; likewise --debug shows where\n"
+    )
+    shown = command("--debug", "train", "digits")
+    assert shown.exit_code == 70
+    assert shown.stderr.startswith("Traceback (most recent call last):")
+    assert shown.stderr.endswith(result.stderr)
+
+
+def test_what_fails_while_it_is_printed_is_one_sentence_too(monkeypatch):
+    def fails():
+        raise ValueError("no table")
+
+    monkeypatch.setattr("likewise.methods.table", fails)
+    result = command("methods")
+    assert result.exit_code == 70
+    assert result.stderr == (
+        "likewise: an error that likewise should have foreseen, ValueError: no table; likewise --debug shows where\n"
+    )
+
+
+# Sizes that cannot be
+
+TOO_MUCH = {
+    "--method moco --set dictionary.size=1000000000000": "dictionary.size = 1,000,000,000,000 and encoder.dim = 128",
+    "--method moco --set encoder.dim=1000000000": "encoder.dim = 1,000,000,000 and training.batch_size = 256",
+    "--method simclr --set encoder.dim=1000000000 --batch-size 2": "encoder.dim = 1,000,000,000",
+    "--set data.size=1000000": "data.size = 1,000,000",
+    "--method instdisc --set dictionary.negatives=1000000000000": (
+        "dictionary.negatives = 1,000,000,000,000 and encoder.dim = 128"
+    ),
+}
+
+
+@pytest.mark.parametrize("words", TOO_MUCH)
+def test_a_size_beyond_all_memory_is_refused_before_anything_is_allocated(here, words):
+    sentence = refused("digits", *words.split())
+    assert sentence.startswith(TOO_MUCH[words])
+    assert re.search(r" \S+ [GTPE]iB of memory, and this machine has \S+ [MGT]iB$", sentence), sentence
+
+
+def test_what_a_machine_has_no_memory_for_is_said_with_what_it_has(here, monkeypatch):
+    monkeypatch.setattr("likewise.memory.total", lambda: 3 << 20)
+    has = "of memory, and this machine has 3 MiB"
+    for words, told in {
+        "--set data.size=900": f"data.size = 900 would take, for one image of 1,028 × 1,028 pixels, 3.02 MiB {has}",
+        "--set data.size=64": f"1,797 images of 64 × 64 pixels would take 7.02 MiB {has}, in digits",
+        "--set data.size=40": f"data.size = 40 and training.batch_size = 256 would take 3.12 MiB {has}",
+        "--set encoder.dim=2000": f"encoder.dim = 2,000 and training.batch_size = 256 would take 3.91 MiB {has}",
+    }.items():
+        assert refused("digits", *words.split()) == told
+    without_head = {"encoder.dim": 10**9, "encoder.head": "none"}
+    assert make_plan("digits", "moco", without_head, progress=False), "then there is no matrix of that size"
+
+
+def test_a_recipe_nested_deeply_is_one_sentence(here):
+    deep = 50_000
+    (here / "deep.toml").write_text("seed = " + "[\n" * deep + "]" * 9 + "\n")
+    sentence = refused("digits", "--recipe", "deep.toml")
+    assert sentence == "recipe deep.toml must be sections of plain values, got some that are nested too deeply"
+    for text in (f"seed = {'[' * deep}{']' * deep}", "seed = " + "{a = " * deep, "[" + "a." * deep + "a]\nseed = 1"):
+        (here / "deep.toml").write_text(text)
+        sentence = refused("digits", "--recipe", "deep.toml")
+        assert sentence.startswith("recipe deep.toml must have lines of at most 10,000 letters, got one of ")
+    assert refused("digits", "--set", f"seed={'[' * deep}") == f"seed must be a whole number, got '{'[' * 99}…"
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("seed = 1" + "0" * 5000, r"recipe my\.toml is not TOML: .*"),
+        ("seed = 1" + "0" * 50, r"seed must be a number of at most 64 bits, got one of 167"),
+        ("[optimizer]\nlr = 1" + "0" * 400, r"optimizer\.lr must be a number of at most 64 bits, got one of 1,329"),
+        ("[data]\nsize = '" + "x" * 5000 + "'", "data\\.size must be a whole number, got 'x{99}…"),
+    ],
+)
+def test_a_number_or_a_text_beyond_all_measure(here, text, sentence):
+    (here / "my.toml").write_text(text)
+    assert re.fullmatch(sentence, refused("digits", "--recipe", "my.toml"))
+
+
+def test_only_a_regular_file_of_bounded_size_is_a_recipe(here):
+    assert refused("digits", "--recipe", "/dev/zero") == "recipe not readable: /dev/zero (not a regular file)"
+    os.mkfifo("pipe")
+    assert refused("digits", "--recipe", "pipe") == "recipe not readable: pipe (not a regular file)"
+    with (here / "large.toml").open("wb") as file:
+        file.truncate(2 << 20)
+    assert refused("digits", "--recipe", "large.toml") == "recipe not readable: large.toml (more than 1 MiB)"

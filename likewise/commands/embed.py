@@ -24,7 +24,8 @@ from likewise import ranks
 from likewise.data import Items
 from likewise.data.builtin import needed
 from likewise.data.sequences import Sequences
-from likewise.printing import storable
+from likewise.evaluation.geometry import LOOKED_AT, collapse_of
+from likewise.printing import note, storable
 from likewise.training.features import features
 from likewise.training.run import Encoder, check_layer, load
 from likewise.training.signals import Interrupted, end_on_signal
@@ -50,6 +51,11 @@ class Shards:
             yield self.ids[start : start + len(vectors)], vectors
             start += len(vectors)
 
+    def some(self, count: int) -> NDArray[np.float32]:
+        """About `count` vectors, evenly from first to last."""
+        every = max(1, len(self.ids) // count)
+        return np.concatenate([np.load(path, mmap_mode="r")[::every] for path in self.paths])
+
 
 def embed(
     run: str | Path | Encoder,
@@ -58,6 +64,8 @@ def embed(
     out: str | Path,
     layer: str | None = None,
     columns: Mapping[str, str] | None = None,
+    trust: bool = False,
+    say: Callable[[str], None] = note,
     progress: bool = True,
 ) -> Path:
     """Write the vectors of every item of a source, by default the run's own, with id, path and label; the file.
@@ -65,13 +73,15 @@ def embed(
     `out` ends in `.parquet` (columns id, path, label, vector), `.npz` (ids, paths, labels, class_names, vectors) or
     `.npy` (the vectors alone, in the order of the items). Under several ranks, `vectors.parquet` becomes
     `vectors-00000-of-00002.parquet` and so on; a rank that had finished before the others has nothing to do.
+    `trust` allows the code of an encoder (`module:callable`) that a run from elsewhere names. `say` is called with a
+    warning if the vectors have collapsed.
     """
     out = Path(out)
     if out.suffix.lower() not in WRITERS:
         raise ValueError(f"--out must end in {', '.join(WRITERS)}, got {out}")
     if out.suffix.lower() == ".parquet":
         needed("pyarrow", "Parquet", "parquet")  # now, and not when all is embedded
-    encoder = run if isinstance(run, Encoder) else load(run).to(ranks.device())
+    encoder = run if isinstance(run, Encoder) else load(run, trust=trust).to(ranks.device())
     layer = layer or encoder.default_layer
     check_layer(layer, encoder.recipe)
     found = ranks.launched()
@@ -108,8 +118,11 @@ def embed(
             WRITERS[out.suffix.lower()](temporary, shards)
             if world > 1 and out.suffix.lower() == ".npy":
                 _settle(Path(shutil.copy(parts / "about.json", parts / "beside.json")), _beside(out))
+            doubt = collapse_of(shards.some(LOOKED_AT))
             _settle(temporary, out)
     shutil.rmtree(parts)
+    if doubt is not None and rank == 0:
+        say(doubt)
     return out
 
 

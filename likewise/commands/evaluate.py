@@ -70,6 +70,7 @@ def evaluate(
     temperature: float = 0.07,
     size: int | None = None,
     seed: int = 0,
+    trust: bool = False,
     progress: bool = True,
 ) -> dict[str, Any]:
     """Named figures by row: raw input, untrained encoder, learned encoder; `about` says what they depend on.
@@ -84,11 +85,14 @@ def evaluate(
     An encoder of images and words is measured by how images and captions find each other, and, given the `names` of
     the classes (a file with one a line, or a list), by zero-shot classification: each name is put into each of the
     `templates`, as in "a photo of a {}", by default a few.
+    `trust` allows the code of an encoder (`module:callable`) that a run from elsewhere names.
     """
     keep_freed_memory()
     if by not in ("item", "frame"):
         raise ValueError(f"by must be item or frame, got {by!r}")
-    subject = subject_of(encoder, train, layer=layer, columns=columns, size=size, seed=seed, progress=progress)
+    subject = subject_of(
+        encoder, train, layer=layer, columns=columns, size=size, seed=seed, trust=trust, progress=progress
+    )
     if by == "frame" and not subject.hop:
         raise ValueError(f"only an encoder of sequences with frames can be measured by frame, got {subject.name}")
     items = subject.open(train)

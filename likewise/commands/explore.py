@@ -10,6 +10,7 @@ from typing import Any
 from likewise import printing
 from likewise.data.builtin import needed
 from likewise.training.run import Run, RunError, check_layer
+from likewise.training.trust import check_trust
 
 PORT = 8720  # where none is asked for, and it is free
 
@@ -24,13 +25,15 @@ def explore(
     host: str = "127.0.0.1",
     port: int | None = None,
     open_browser: bool = False,
+    trust: bool = False,
     say: Callable[[str], None] = printing.say,
 ) -> None:
     """Serve the page of a run until it is interrupted; `source` is what is looked at, by default the run's own.
 
     A run that is going on shows its curves, and its map when it is done. `table` is a CSV or Parquet file with a
     column id or path, whose other columns items can be coloured by. Where other machines can reach `host`, the
-    address has a token, and nothing is answered without it.
+    address has a token, and nothing is answered without it. `trust` allows the code of an encoder (`module:callable`)
+    that a run from elsewhere names.
     """
     uvicorn = needed("uvicorn", "explore", "explore")
     needed("starlette", "explore", "explore")
@@ -44,16 +47,18 @@ def explore(
     folder = Path(run)
     if not (folder / "recipe.toml").is_file():
         raise RunError(f"RUN must be a run's folder, with a recipe.toml, got {folder}")
+    recipe = Run(folder).recipe
+    check_trust(folder / "recipe.toml", recipe.encoder.name, trust)
     if layer is not None:
-        check_layer(layer, Run(folder).recipe)
+        check_layer(layer, recipe)
     beside = None if table is None else Table.read(Path(table))
     listening = _listening(host, port)
     at = listening.getsockname()[1]
     token = None if is_loopback(host) else secrets.token_urlsafe(24)
     explorer = Explorer(
         folder,
-        lambda told: Scene.open(folder, source, layer=layer, roles=columns, table=beside, say=told),
-        warn=lambda words: say(f"no map: {words}"),
+        lambda told: Scene.open(folder, source, layer=layer, roles=columns, table=beside, trust=trust, say=told),
+        warn=say,
     )
     shown = f"[{host}]" if ":" in host else host
     url = f"http://{shown}:{at}/" + (f"?token={token}" if token else "")

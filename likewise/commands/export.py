@@ -101,18 +101,20 @@ def export(
     *,
     format: str | None = None,  # noqa: A002  # what everyone calls it
     layer: str | None = None,
+    trust: bool = False,
 ) -> Exported:
     """Write a run's encoder to a file that others can use, and how to use it beside it.
 
     `format` is safetensors, onnx or torchscript, by default that of the ending of `out`; `layer` is backbone or head.
     Of images and words the head is the default, and the text tower becomes a second file, with its tokenizer.json.
+    `trust` allows the code of an encoder (`module:callable`) that a run from elsewhere names.
     """
     out = Path(out)
     chosen = _format(out, format)
     if chosen == "onnx":
         for package in ("onnx", "onnxruntime"):
             needed(package, "ONNX", "export")  # now, and not when much is done
-    encoder = run if isinstance(run, Encoder) else load(run)
+    encoder = run if isinstance(run, Encoder) else load(run, trust=trust)
     layer = layer or encoder.default_layer
     check_layer(layer, encoder.recipe)
     shared = {"likewise": __version__, "format": chosen, "layer": layer, "method": encoder.recipe.method}

@@ -21,6 +21,7 @@ from torch.nn.functional import cross_entropy
 
 from likewise.commands.evaluate import renamed
 from likewise.data import DataError, Items
+from likewise.printing import note
 from likewise.randomness import generator, number
 from likewise.training import optimizers, schedule
 from likewise.training.batches import read
@@ -29,6 +30,7 @@ from likewise.training.metrics import write_whole
 from likewise.training.plan import split
 from likewise.training.run import Encoder, RunError, load, save_module, save_weights
 from likewise.training.towers import build_tower
+from likewise.training.trust import mark
 
 FEWEST_STEPS, FEWEST_EPOCHS = 300, 10
 WEIGHT_DECAY, WARMUP = 1e-4, 0.05
@@ -82,6 +84,7 @@ def finetune(
     lr: float = 0.001,
     seed: int = 0,
     out: str | Path | None = None,
+    trust: bool = False,
     progress: bool = True,
 ) -> FineTuned:
     """Train a run's encoder and a classifier on a share of the labels, and the same network from scratch.
@@ -89,6 +92,7 @@ def finetune(
     `train` is a source, by default the run's own; `test` another, by default the part that is held out of it.
     `labels` is a share of each class, at least one item; `columns` name them in the data, as in {"y": "speaker"}.
     Where `out` is given, the fine-tuned encoder is kept there, for `likewise.load`, with its classifier and figures.
+    `trust` allows the code of an encoder (`module:callable`) that a run from elsewhere names.
     """
     if not 0 < labels <= 1:
         raise ValueError(f"labels must be a share above 0 and at most 1, got {labels:g}")
@@ -99,7 +103,7 @@ def finetune(
     folder = None if out is None else Path(out)
     if folder is not None and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise RunError(f"--out must be a new folder, got {folder}, which holds something")
-    encoder = run if isinstance(run, Encoder) else load(run)
+    encoder = run if isinstance(run, Encoder) else load(run, trust=trust)
     recipe, about = encoder.recipe, encoder.about
     items = encoder.open(train, columns=columns, progress=progress)
     tested = items if test is None else encoder.open(test, columns=columns, progress=progress)
@@ -147,6 +151,8 @@ def finetune(
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(folder / "recipe.toml", recipe.toml())
+        if words := mark(folder, recipe.encoder.name):
+            note(words)
         save_weights(folder, {"encoder": network[0], "head": encoder.head}, about)
         save_module(folder / "classifier.safetensors", network[1], {"classes": json.dumps(items.classes)})
         write_whole(folder / FIGURES, json.dumps(found.as_dict(), indent=2) + "\n")

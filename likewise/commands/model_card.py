@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from likewise import methods
+from likewise.bounded import read_bounded
 from likewise.commands.finetune import FIGURES, FineTuned
 from likewise.training import metrics
 from likewise.training.recipe import Recipe
@@ -26,6 +27,7 @@ class ExportError(ValueError):
 CARD = "MODEL_CARD.md"
 BEGIN, CLOSE = "<!-- likewise export writes anew what is from here … -->", "<!-- … to here, and nothing else -->"
 HEAD = ("| figure | value | what it depends on |", "|---|---|---|")
+LARGEST = 1 << 20  # bytes of a file of figures
 LICENCE = "\n\n## Licence\n\nNot said yet: it is for whoever publishes these weights to say.\n"
 
 
@@ -44,7 +46,7 @@ def card(encoder: Encoder, run: Path | None, folder: Path, records: Mapping[str,
         raise ExportError(f"{path} is of another encoder, and is not written over: export into another folder")
     paper = f", {methods.METHODS[recipe.method].paper}" if recipe.method in methods.METHODS else ""
     tuned = run is not None and (run / "classifier.safetensors").exists()
-    measured = FineTuned(**json.loads((run / FIGURES).read_bytes())) if run and (run / FIGURES).exists() else None
+    measured = _finetuned(run / FIGURES) if run and (run / FIGURES).exists() else None
     skipped = (run or Path()) / "skipped.txt"
     trained = f"{about['items']:,}" if "items" in about else "not known"
     if measured:
@@ -73,6 +75,13 @@ def card(encoder: Encoder, run: Path | None, folder: Path, records: Mapping[str,
     return before + "\n\n".join([BEGIN, *lines, CLOSE]) + after
 
 
+def _finetuned(path: Path) -> FineTuned:
+    try:
+        return FineTuned(**json.loads(read_bounded(path, LARGEST)))
+    except (OSError, ValueError, TypeError, RecursionError):
+        raise ExportError(f"{path} must be the figures that likewise finetune writes, got something else") from None
+
+
 def _records(folder: Path) -> dict[str, dict[str, Any]]:
     """What stands beside the networks of a folder, by their names."""
     found: dict[str, dict[str, Any]] = {}
@@ -81,7 +90,7 @@ def _records(folder: Path) -> dict[str, dict[str, Any]]:
         if path.suffix.lower() in ENDINGS and beside.is_file():
             try:
                 record = json.loads(beside.read_bytes())
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
             found |= {path.name: record} if isinstance(record, dict) else {}
     return found

@@ -1,12 +1,13 @@
 """`likewise search`: what is most like this file, this item or these words; what is double, lonely or mislabelled?"""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
+from likewise.printing import note
 from likewise.report.pictures import magnified, of_items
 from likewise.search import SearchError
 from likewise.search.searcher import Searcher
@@ -14,6 +15,7 @@ from likewise.training.run import Encoder
 
 GAP = 4  # pixels between pictures
 ROWS = 100  # of them that are drawn
+LARGEST_SHARE = 0.1  # of all items that one group of near-duplicates may be
 
 
 def search(
@@ -26,11 +28,14 @@ def search(
     outliers: int | None = None,
     suspects: int | None = None,
     grid: str | Path | None = None,
+    say: Callable[[str], None] = note,
     **options: Any,
 ) -> list[dict[str, Any]]:
     """What `Searcher.open(run, source, **options)` finds for one question.
 
-    `grid` is a picture of it to be drawn, k items a row, a group on rows of its own; the first 100 rows.
+    `grid` is a picture of it to be drawn, k items a row, a group on rows of its own; the first 100 rows. `say` is
+    called with what makes the answer doubtful: embeddings that have collapsed, words that no caption had, a threshold
+    that tells nothing apart.
     """
     asked = {"QUERY": query, "duplicates": duplicates, "outliers": outliers, "suspects": suspects}
     given = [name for name, value in asked.items() if value is not None]
@@ -40,15 +45,32 @@ def search(
     if k < 1:
         raise SearchError(f"k must be a whole number >= 1, got {k!r}")
     searcher = Searcher.open(run, source, **options)
+    notes = [searcher.note_on_collapse()]
     if query is not None:
-        found = searcher.like(query, k)
+        meant = searcher.meant(query)
+        found = searcher.like(meant, k)
+        notes.append(searcher.note_on_words(meant) if isinstance(meant, str) else None)
     elif duplicates is not None:
         found = searcher.duplicates(duplicates)
+        notes.append(note_on_groups(found, duplicates, len(searcher.items)))
     else:
         found = searcher.outliers(outliers) if outliers is not None else searcher.suspects(suspects or 0)
     if grid is not None and found:
         save_grid(searcher, in_rows(found, k)[:ROWS], grid)
+    for words in filter(None, notes):
+        say(words)
     return found
+
+
+def note_on_groups(found: Sequence[Mapping[str, Any]], threshold: float, items: int) -> str | None:
+    """Say that a threshold says nothing, if it makes near-duplicates of a large share of all items."""
+    largest = max((len(group["items"]) for group in found), default=0)
+    if largest <= LARGEST_SHARE * items:
+        return None
+    return (
+        f"one group holds {largest:,} of the {items:,} items: unless so many are copies, a threshold of {threshold:g} "
+        "says nothing here; raise it"
+    )
 
 
 def in_rows(found: Sequence[Mapping[str, Any]], k: int) -> list[list[int]]:

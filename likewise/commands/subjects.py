@@ -71,6 +71,7 @@ def subject_of(
     columns: Mapping[str, str] | None,
     size: int | None,
     seed: int,
+    trust: bool,
     progress: bool,
 ) -> Subject:
     """How this is to be evaluated, or why it cannot be."""
@@ -100,7 +101,7 @@ def subject_of(
         if layer not in (None, "backbone"):
             raise ValueError(f"{text} has no head, so layer must be backbone, got {layer!r}")
         return _anyones(text, columns, size, seed, progress)
-    return _run(load(encoder), layer, columns, progress)
+    return _run(load(encoder, trust=trust), layer, columns, progress)
 
 
 def _run(encoder: Encoder, layer: str | None, columns: Mapping[str, str] | None, progress: bool) -> Subject:

@@ -16,6 +16,7 @@ from likewise.training.progress import Observer, Screen
 from likewise.training.recipe import Recipe, RecipeError, parse_settings, read_toml
 from likewise.training.run import Run, RunError
 from likewise.training.trainer import Trainer
+from likewise.training.trust import check_trust
 
 MAY_CHANGE = ("data.source", "data.workers", "data.cache", "training.devices")  # when a run is resumed
 
@@ -44,6 +45,7 @@ def train(
     recipe: str | Path | None = None,
     settings: Mapping[str, Any] | list[str] | None = None,
     resume: bool = False,
+    trust: bool = False,
     progress: bool = True,
 ) -> Run:
     """Pre-train an encoder on a source of images, vectors or sequences, and leave it in the folder `out`.
@@ -51,7 +53,8 @@ def train(
     What is not given comes from the recipe file, then from the method, then is chosen for the data;
     `settings` change any value of the recipe (`{"dictionary.size": 4096}`); `columns` name labels and others
     in the data (`{"y": "digit"}`). With `resume`, a run that was
-    cut off goes on from its last checkpoint, as if nothing had happened.
+    cut off goes on from its last checkpoint, as if nothing had happened. `trust` allows the code of an encoder
+    (`module:callable`) that a recipe or run from elsewhere names; one that `encoder` names needs no such consent.
     """
     keep_freed_memory()
     written: dict[str, Any] = read_toml(recipe) if recipe is not None else {}
@@ -86,19 +89,22 @@ def train(
     if "data.size" in given:
         written.pop("data.stored", None)
     asked = written | given
-    Recipe().with_values(asked)  # refuses unknown keys before anything is opened
+    whole = Recipe().with_values(asked)  # refuses unknown keys before anything is opened
+    if recipe is not None and "encoder.name" not in given:
+        check_trust(Path(recipe), whole.encoder.name, trust)
     if isinstance(source, str | os.PathLike):
         asked["data.source"] = os.fspath(source)
-    method = method if method is not None else asked.pop("method", None)
+    asked.pop("method", None)
+    method = method if method is not None else whole.method or None
     observer = Screen() if progress and ranks.is_first() else Observer()
     folder = _folder(source, method, out, resume)
     if resume and (folder / "recipe.toml").exists():
-        method, asked = _resumed(folder, method, asked)
+        method, asked = _resumed(folder, method, asked, trust)
     if asked.get("training.devices", 1) > 1 and not ranks.launched() and sys.argv[0] in ("", "-", "-c"):
         raise RecipeError(
             "several devices start this program anew, so it must be a file: call train in a script, or use the command"
         )
-    ready = plan.make_plan(source, method, asked, progress=progress and ranks.is_first())
+    ready = plan.make_plan(source, method, asked, progress=progress and ranks.is_first(), trust=trust)
     trainer = Trainer(ready, folder, observer, resume=resume)
     run = trainer.run()
     if ranks.is_first():
@@ -125,10 +131,12 @@ def _folder(source: Any, method: str | None, out: str | Path | None, resume: boo
     return folder
 
 
-def _resumed(folder: Path, method: str | None, asked: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+def _resumed(folder: Path, method: str | None, asked: Mapping[str, Any], trust: bool) -> tuple[str, dict[str, Any]]:
     """The values of the run in `folder`; what is asked for must not differ, but for what changes no result."""
     kept = read_toml(folder / "recipe.toml")
     before = Recipe().with_values(kept)
+    if "encoder.name" not in asked:
+        check_trust(folder / "recipe.toml", before.encoder.name, trust)
     for key, given in {**asked, "method": method or before.method}.items():
         value = Recipe().with_values({key: given}).value(key)
         if key not in MAY_CHANGE and before.value(key) != value:

@@ -5,6 +5,7 @@ axes are views of items, (n, v, …), and become n · v rows, item by item. Imag
 of the wanted size stay where they are, in a file as in memory.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -27,6 +28,7 @@ from likewise.data.memory import check_fits
 from likewise.data.series import from_series, is_series
 from likewise.data.views import VIEWED, by_view
 from likewise.data.work import in_order
+from likewise.memory import shortage
 
 CHANNELS = (1, 3, 4)
 
@@ -195,7 +197,10 @@ def images(rows: NDArray[Any], name: str, size: int | None, fit: str) -> NDArray
     """(n, c, h, w) uint8 with c 1 or 3, square at `size` where one is asked for; in memory."""
     if is_ready(rows, size):
         return rows
-    ready = np.empty((len(rows), *_row(rows, size)), dtype=np.uint8)
+    shape = (len(rows), *_row(rows, size))
+    if words := shortage(math.prod(shape)):
+        raise DataError(f"{len(rows):,} images of {shape[2]:,} × {shape[3]:,} pixels would take {words}, in {name}")
+    ready = np.empty(shape, dtype=np.uint8)
     start = 0
     for chunk in in_order(converting(rows, name, size, fit)):
         ready[start : start + len(chunk)] = chunk

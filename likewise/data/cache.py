@@ -9,7 +9,9 @@ paths, sizes and times: a changed file is another key.
 import contextlib
 import hashlib
 import json
+import math
 import os
+import shutil
 import struct
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -27,6 +29,7 @@ from likewise.data.folder import File
 from likewise.data.images import DECODER, quiet
 from likewise.data.items import Captions, DataError, Skipped, start_digest
 from likewise.data.work import counted, in_order
+from likewise.memory import amount
 
 HEADER = 128  # bytes before the first row
 
@@ -140,6 +143,8 @@ def _read(place: Path, key: str) -> Stored | None:
 def _write(place: Path, key: str, plan: Plan, name: str, progress: bool) -> None:
     for left in place.glob(f"{key}.*.tmp"):  # by a writer that was killed: the lock is ours
         left.unlink(missing_ok=True)
+    if not plan.ragged:
+        _check_room(place, plan.count * math.prod(plan.row) * np.dtype(plan.dtype).itemsize, plan, name)
     writer = _Writer(place, key, plan.row, np.dtype(plan.dtype))
     kept: list[int] = []
     offsets = [0]
@@ -172,6 +177,17 @@ def _write(place: Path, key: str, plan: Plan, name: str, progress: bool) -> None
         writer.finish(record)
     finally:
         writer.discard()
+
+
+def _check_room(place: Path, needed: int, plan: Plan, name: str) -> None:
+    """Refuse to decode what the disk has no room for, before it is full."""
+    free = shutil.disk_usage(place).free
+    if needed > free:
+        each = " × ".join(f"{side:,}" for side in plan.row)
+        got = f"{amount(needed)} for {plan.count:,} {plan.what}s of {each} in {name}, and {amount(free)} free"
+        raise DataError(
+            f"the cache in {place} must have room for what is decoded, got {got}; data.size makes it smaller"
+        )
 
 
 @dataclass

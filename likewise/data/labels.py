@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from likewise.bounded import read_bounded
 from likewise.data.items import DataError
 
 SPLITS = {"train": False, "training": False, "test": True, "val": True, "valid": True, "validation": True}
+LARGEST_NAMES = 16 << 20  # bytes of a file of class names
 LARGEST_LABEL = 65_535  # whole numbers above are names, not places in a list of classes
 
 
@@ -99,7 +101,7 @@ def _texts(values: NDArray[Any]) -> list[str]:
 def read_names(path: str | Path) -> list[str]:
     """Names of classes from a text file, one a line; empty lines do not count."""
     try:
-        lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
+        lines = read_bounded(path, LARGEST_NAMES).decode("utf-8-sig").splitlines()
     except UnicodeDecodeError:
         raise DataError(f"names of classes must be text in UTF-8, got {path}") from None
     except OSError as error:

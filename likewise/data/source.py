@@ -23,6 +23,7 @@ from likewise.data.images import EXTENSIONS, FITS, LARGEST_DEFAULT, Listing, dec
 from likewise.data.items import DataError, Items, Skipped, digest, fingerprint, make
 from likewise.data.sequences import Sequences
 from likewise.data.unread import IMAGES, RECORDINGS, SHARDS, TABLES
+from likewise.memory import shortage
 
 Source = str | os.PathLike[str] | NDArray[Any] | Mapping[str, Any] | Items
 KINDS = "a folder of images or audio, .npy, .npz, .csv, .parquet, .tar or an idx images file"
@@ -104,6 +105,8 @@ def open(  # noqa: A001
         place=cache_folder(cache),
         progress=progress,
     )
+    if words := shortage(3 * (wish.size or 0) ** 2):
+        raise DataError(f"size must be a side of images that fit in memory, got {wish.size:,}: one would take {words}")
     if isinstance(source, Mapping):
         return arrays.from_mapping(source, wish.name, wish.size, fit=wish.fit, rate=wish.rate, columns=wish.columns)
     if isinstance(source, Items):

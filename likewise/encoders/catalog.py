@@ -83,16 +83,27 @@ def _ours(name: str, channels: int, size: int, features: int | None, stem: str, 
 def _from_elsewhere(name: str, data: dict[str, Any]) -> nn.Module:
     make = _imported(name)
     try:
-        taken = inspect.signature(make).parameters
+        signature = inspect.signature(make)
     except (TypeError, ValueError):  # compiled callables have none
-        taken = {}  # type: ignore[assignment]
+        signature = inspect.Signature()
     by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    encoder = make(**{key: value for key, value in data.items() if key in taken and taken[key].kind in by_name})
+    taken = {key: value for key, value in data.items() if _kind(signature, key) in by_name}
+    try:
+        signature.bind(**taken)
+    except TypeError as error:
+        raise ValueError(
+            f"{name} must take {', '.join(data)} by name, or some of them, got {signature}: {error}"
+        ) from None
+    encoder = make(**taken)
     if not isinstance(encoder, nn.Module):
         raise ValueError(f"{name} must return an nn.Module, got {type(encoder).__name__}")
     if not isinstance(getattr(encoder, "dim", None), int):
         encoder.dim = _find_dim(name, encoder, data)  # type: ignore[assignment]
     return encoder
+
+
+def _kind(signature: inspect.Signature, name: str) -> Any:
+    return signature.parameters[name].kind if name in signature.parameters else None
 
 
 def _imported(name: str) -> Callable[..., Any]:

@@ -6,13 +6,16 @@ Alignment and uniformity are Wang & Isola, 2020; the effective rank is Roy & Vet
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import normalize
 
 from likewise.evaluation.inputs import rows_of
 
 ROWS_AT_ONCE = 1024
+LOOKED_AT = 1000  # items that say whether all have collapsed
 
 
 @dataclass(frozen=True)
@@ -90,10 +93,17 @@ def mean_cosine(rows: Tensor) -> float:
 
 def verdict(found: Geometry) -> str:
     """Is it a collapse? In words, with the figures behind them."""
-    rank = f"effective rank {found.effective_rank:.1f} of {found.dim}"
-    alike = f"two items have a mean cosine of {found.alike:.3f}"
     if found.items < 2:
         return "there is one item only: nothing can be said of a collapse"
+    rank, alike = _figures(found)
+    return collapse(found) or f"not collapsed: {alike}, {rank}, uniformity {found.uniformity:.2f}"
+
+
+def collapse(found: Geometry) -> str | None:
+    """Say how embeddings have collapsed, wholly, in part or nearly, or return None if they have not."""
+    if found.items < 2:
+        return None
+    rank, alike = _figures(found)
     most = min(found.dim, found.items - 1)
     if found.zeros > 0.01 * found.items:
         return f"collapsed: {found.zeros:,} of {found.items:,} items have the embedding zero"
@@ -105,4 +115,18 @@ def verdict(found: Geometry) -> str:
         return f"partly collapsed: few of the {found.dim} directions are used ({rank}, {alike})"
     if found.alike > 0.9:
         return f"not collapsed, but narrow: all embeddings point the same way ({alike}, {rank})"
-    return f"not collapsed: {alike}, {rank}, uniformity {found.uniformity:.2f}"
+    return None
+
+
+def collapse_of(vectors: NDArray[np.float32]) -> str | None:
+    """Say how vectors (n, d) have collapsed, judged by at most `LOOKED_AT` of them, or return None."""
+    places = np.linspace(0, len(vectors) - 1, min(len(vectors), LOOKED_AT)).astype(np.int64)
+    rows = torch.from_numpy(np.ascontiguousarray(vectors[places]))
+    if not rows.isfinite().all():
+        return "collapsed: not all embeddings are finite numbers"
+    return collapse(geometry(rows))
+
+
+def _figures(found: Geometry) -> tuple[str, str]:
+    rank = f"effective rank {found.effective_rank:.1f} of {found.dim}"
+    return rank, f"two items have a mean cosine of {found.alike:.3f}"

@@ -96,6 +96,7 @@ async function begin() {
   byId("look").hidden = byId("colours").hidden = false;
   map.place(new Float32Array(points));
   byId("note").textContent = about.note;
+  byId("doubt").replaceChildren(...about.doubt ? [element("li", {}, about.doubt)] : []);
   byId("words").disabled = byId("ask").disabled = false;
   byId("words").placeholder = about.words ? "Words, or an id" : "An id, or part of a name";
   byId("file-label").hidden = !about.takes;
@@ -237,13 +238,14 @@ async function search(words) {
     return;
   }
   say("Searching …");
-  const { by, found, count } = await latest("found")(ask(`/find?k=${FOUND}&words=${encodeURIComponent(text)}`));
+  const { by, found, count, note } = await latest("found")(ask(`/find?k=${FOUND}&words=${encodeURIComponent(text)}`));
   say("");
   const first = count > found.length ? `, the first ${number(found.length)}` : "";
   const title = by === "words" ? "Most like these words"
     : `${number(count)} item${count === 1 ? "" : "s"} with it in their name${first}`;
   const tiles = by === "words" ? found : found.map((item) => ({ ...item, label: null })); // by name: the name is shown
   show([element("h2", { dir: "auto" }, `“${text}”`)], title, tiles);
+  if (note) say(note, "bad");
   if (!found.length && by === "name") say("No name or label has it; this run knows no words beyond them.");
 }
 

@@ -47,10 +47,12 @@ class Explorer:
         try:
             scene = self.make_scene(self._say)
             self.scene = scene
+            if scene.doubt:
+                self.warn(f"note: {scene.doubt}")
         except Exception as error:  # said on the page too; a thread that dies says it to nobody
             kind = "" if isinstance(error, ValueError | OSError) else f"{type(error).__name__}: "
             self.failed, self.said, self.share = True, kind + " ".join(str(error).split()), None
-            self.warn(self.said)
+            self.warn(f"no map: {self.said}")
 
     def _say(self, words: str, share: float) -> None:
         self.said, self.share = words, share
@@ -73,6 +75,7 @@ class Explorer:
         return {
             "items": count,
             "note": f"{which}, {searcher.layer} of {searcher.encoder.recipe.encoder.name}, {scene.how}.",
+            "doubt": scene.doubt,
             "columns": [{"name": column.name, "classes": column.classes} for column in scene.columns.values()],
             "words": searcher.knows_words,
             "takes": searcher.takes,

@@ -1,6 +1,8 @@
 """Files that come and go: originals of items, nothing else; uploads, bounded before they are decoded."""
 
+import asyncio
 import tempfile
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +15,8 @@ from likewise.data.clips import check_rate
 from likewise.search.searcher import Searcher, reason
 
 MOST_BYTES = 32 << 20  # of an upload
+MOST_UPLOADS, MOST_OF_CLIENT = 8, 4  # at once, in all and from one address: so many bodies are in memory at most
+SECONDS = 60.0  # until an upload must have arrived
 MOST_PIXELS = 50_000_000  # of an uploaded image, once decoded
 LONGEST = 120  # seconds of an uploaded recording
 MOST_SAMPLES = 60_000_000  # over all channels
@@ -38,15 +42,51 @@ def original(root: Path | None, name: str | None) -> tuple[Path, str] | None:
     return (path, kind) if path.is_relative_to(folder) and path.is_file() else None
 
 
+class TooMany(ValueError):  # noqa: N818 - said to people
+    """Another upload while enough are under way, in one sentence."""
+
+
+class TooSlow(ValueError):  # noqa: N818 - said to people
+    """An upload that did not arrive in time, in one sentence."""
+
+
+class Uploads:
+    """The bodies that are being received or worked on: so many in all, and fewer from one client.
+
+    A body that does not arrive ends after `SECONDS`, so that clients which stall cannot keep others out for long.
+    """
+
+    def __init__(self) -> None:
+        self.under_way: Counter[str] = Counter()  # by the client's address; only the event loop's thread counts
+
+    @contextmanager
+    def one_of(self, client: str) -> Iterator[None]:
+        """Count an upload of a client until the block ends, or refuse it."""
+        if self.under_way[client] >= MOST_OF_CLIENT or self.under_way.total() >= MOST_UPLOADS:
+            most = f"at most {MOST_OF_CLIENT} uploads of one client are taken at once, and {MOST_UPLOADS} of all"
+            raise TooMany(f"{most}: try again when one of them has ended")
+        self.under_way[client] += 1
+        try:
+            yield
+        finally:
+            self.under_way[client] -= 1
+            if not self.under_way[client]:
+                del self.under_way[client]
+
+
 async def received(stream: AsyncIterator[bytes], announced: str | None, most: int = MOST_BYTES) -> bytearray:
-    """A body, read no further than it may be long."""
+    """A body, read no further than it may be long, and waited for no longer than `SECONDS`."""
     if announced is not None and announced.isdigit() and int(announced) > most:
         raise TooLarge(f"at most {most / 2**20:,.3g} MiB are taken, got {int(announced) / 2**20:,.3g} MiB")
     body = bytearray()
-    async for part in stream:
-        body += part
-        if len(body) > most:
-            raise TooLarge(f"at most {most / 2**20:,.3g} MiB are taken, got more")
+    try:
+        async with asyncio.timeout(SECONDS):
+            async for part in stream:
+                body += part
+                if len(body) > most:
+                    raise TooLarge(f"at most {most / 2**20:,.3g} MiB are taken, got more")
+    except TimeoutError:
+        raise TooSlow(f"an upload must arrive within {SECONDS:g} seconds, got {len(body):,} bytes by then") from None
     return body
 
 

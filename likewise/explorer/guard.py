@@ -1,14 +1,20 @@
 """Who may ask: only pages of this server, by a name that is its own, and with its token where others can reach it."""
 
+import contextlib
 import ipaddress
+import re
 import secrets
 import socket
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
+from h11 import LocalProtocolError
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import cookie_parser
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+# A name or an IPv4 address, or an IPv6 address in brackets; then a port. No user before an @, nothing behind the port.
+HOST = re.compile(r"(?:(?P<name>[a-z0-9._-]+)|\[(?P<address>[0-9a-f:.]*:[0-9a-f:.]*)\])(?::[0-9]{1,5})?")
 
 # The page runs its own scripts and talks to its own server; nothing may frame it, and no file passes for another kind.
 HEADERS = {
@@ -50,7 +56,9 @@ class Guard:
             await send(message)
 
         refused = self.refused(Headers(scope=scope), scope)
-        await (refused or self.app)(scope, receive, guarded)
+        # A request that turns into nonsense behind its head has been answered by uvicorn: there is nobody to answer.
+        with contextlib.suppress(LocalProtocolError):
+            await (refused or self.app)(scope, receive, guarded)
 
     def refused(self, headers: Headers, scope: Scope) -> Response | None:
         """The answer to a request that may not pass."""
@@ -72,10 +80,10 @@ class Guard:
 
     def is_own(self, host: str) -> bool:
         """Whether a Host header names this server. A name that leads here by someone else's doing does not."""
-        try:
-            name = urlsplit(f"//{host}").hostname or ""
-        except ValueError:
+        parts = HOST.fullmatch(host.lower())
+        if parts is None:
             return False
+        name = parts["name"] or parts["address"]
         if is_loopback(self.host):
             return name == self.host or is_loopback(name)
         if name in (self.host, "localhost", socket.gethostname().lower()):

@@ -31,6 +31,7 @@ class Scene:
     drawn: Places  # (m,): the items on the map
     points: NDArray[np.float32]  # (m, 2) in 0 to 1
     how: str  # the map was made
+    doubt: str | None  # how the embeddings have collapsed, if they have
     columns: Mapping[str, Column]
     root: Path | None  # where the items' files lie, if they have any
 
@@ -43,6 +44,7 @@ class Scene:
         layer: str | None = None,
         roles: Mapping[str, str] | None = None,
         table: Table | None = None,
+        trust: bool = False,
         say: Callable[[str, float], None] = lambda words, share: None,
     ) -> "Scene":
         """The scene of a run's encoder on a source, by default the run's own. What takes long is kept in the run.
@@ -51,7 +53,9 @@ class Scene:
         """
         embedding = partial(say, "Embedding the items …")
         embedding(0)
-        searcher = Searcher.open(run, source, layer=layer, columns=roles, progress=False, tell_share=embedding)
+        searcher = Searcher.open(
+            run, source, layer=layer, columns=roles, trust=trust, progress=False, tell_share=embedding
+        )
         items, index = searcher.items, searcher.index
         drawing = partial(say, f"Drawing a map of {len(items):,} items …")
         drawing(0)
@@ -69,6 +73,7 @@ class Scene:
             drawn=drawn,
             points=points,
             how=how,
+            doubt=searcher.note_on_collapse(),
             columns=columns(items, grouped, _held_out(searcher), named, table),
             root=_root(named, items),
         )

@@ -23,7 +23,7 @@ from starlette.routing import Route
 
 from likewise.data.sequences import SIXTEEN_BITS, Sequences
 from likewise.explorer.explorer import MOST_FOUND, Explorer
-from likewise.explorer.files import TooLarge, original, received, uploaded
+from likewise.explorer.files import TooLarge, TooMany, TooSlow, Uploads, original, received, uploaded
 from likewise.explorer.guard import Guard
 from likewise.explorer.scene import Scene
 from likewise.report.page import plain
@@ -159,7 +159,8 @@ def application(explorer: Explorer, host: str, port: int, token: str | None) -> 
             found, count = explorer.called(scene(), words)
             return answer({"by": "name", "found": found, "count": count})
         with explorer.one_at_a_time:
-            return answer({"by": "words", "found": searcher.like_words(words, wanted(request))})
+            found = searcher.like_words(words, wanted(request))
+        return answer({"by": "words", "found": found, "note": searcher.note_on_words(words)})
 
     async def upload(request: Request) -> Response:
         searcher, k = scene().searcher, wanted(request)
@@ -170,21 +171,21 @@ def application(explorer: Explorer, host: str, port: int, token: str | None) -> 
             with explorer.one_at_a_time, uploaded(content, searcher, name) as path:
                 return searcher.like_file(path, k, name=name)
 
-        async with uploads:
+        with uploads.one_of(client(request)):
             content = await received(request.stream(), request.headers.get("content-length"))
             return answer(await asyncio.to_thread(found, content))
 
     async def export(request: Request) -> Response:
         """The chosen items with all that is known of them, as CSV."""
         most = 12 * len(scene().searcher.items) + 1000  # bytes: every id once, with a comma and a space
-        async with uploads:
+        with uploads.one_of(client(request)):
             content = await received(request.stream(), request.headers.get("content-length"), most)
             text = await asyncio.to_thread(as_csv, scene(), content)
         return Response(
             text, media_type="text/csv", headers={"Content-Disposition": 'attachment; filename="items.csv"'}
         )
 
-    uploads = asyncio.Semaphore(2)  # bodies in memory at once
+    uploads = Uploads()
     routes = [
         Route("/", page),
         Route("/page/{name}", part),
@@ -226,8 +227,16 @@ def refused(request: Request, error: Exception) -> Response:
     elif isinstance(error, HTTPException):
         status, words = error.status_code, error.detail
     else:
-        status, words = 413 if isinstance(error, TooLarge) else 500 if isinstance(error, OSError) else 400, str(error)
-    return Response(json.dumps({"error": " ".join(words.split())}), status, media_type="application/json")
+        known: dict[type[Exception], int] = {TooLarge: 413, TooMany: 429, TooSlow: 408}
+        status, words = known.get(type(error), 500 if isinstance(error, OSError) else 400), str(error)
+    # Whoever still sends a body that nobody reads is cut off.
+    headers = {"Connection": "close"} if isinstance(error, TooLarge | TooMany | TooSlow) else None
+    return Response(json.dumps({"error": " ".join(words.split())}), status, headers, "application/json")
+
+
+def client(request: Request) -> str:
+    """Who asks: an address, as a browser's tabs each have a port of their own."""
+    return request.client.host if request.client is not None else ""
 
 
 def part_of_page(name: str) -> Response:

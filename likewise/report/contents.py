@@ -1,7 +1,7 @@
 """What a run's report says: the figures, curves and pictures, as one dictionary that the page draws."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -121,7 +121,7 @@ def figures(
     found.append({"name": "effective rank", "value": f"{shape.effective_rank:.1f}", "note": rank})
     last = rows[-1] if rows else {}
     for name in ("bound", "estimate"):
-        if name in last:
+        if _known(last, name, "candidates", "chance"):
             most = f"log {last['candidates']:,.0f} = {last['chance']:.2f}"
             note = f"nats, {name} by the last step's loss; it can never show more than {most}"
             found.append({"name": "information", "value": f"{last[name]:.2f}", "note": note})
@@ -133,7 +133,7 @@ def figures(
 
 def charts(rows: Sequence[dict[str, Any]], recipe: Recipe) -> list[dict[str, Any]]:
     """The curves; one whose figures were never logged is left out."""
-    rows = [row | {"keys": row["size"] * row["fill"]} if "fill" in row else row for row in rows]
+    rows = [row | {"keys": row["size"] * row["fill"]} if _known(row, "size", "fill") else row for row in rows]
     information = "bound" if any("bound" in row for row in rows) else "estimate"
     is_bound = "It is a lower bound" if information == "bound" else "With stored or masked keys it is an estimate"
     drawn = [
@@ -195,10 +195,14 @@ def horizon(trainer: Trainer, rows: Sequence[dict[str, Any]]) -> list[dict[str, 
         for name, values in (("held-out items", held_out), ("the last step", last))
         if values
     ]
-    candidates = rows[-1].get("candidates", 1 + trainer.recipe.pairs.candidates) - 1
+    candidates = (rows[-1].get("candidates") or 1 + trainer.recipe.pairs.candidates) - 1
     guess = 1 / (1 + candidates)
     note = f"How often a context finds its future among {candidates:,.0f} other frames: by chance {guess:.3f}."
     return [{"title": "Accuracy over the horizon", "note": note, "x": "frames ahead", "series": series}]
+
+
+def _known(row: Mapping[str, Any], *names: str) -> bool:
+    return all(row.get(name) is not None for name in names)
 
 
 def _chart(title: str, note: str, rows: Sequence[dict[str, Any]], **names: str) -> dict[str, Any]:

@@ -21,12 +21,14 @@ from likewise.data import audio as sound
 from likewise.data.builtin import needed
 from likewise.data.images import extension
 from likewise.data.sequences import Sequences
+from likewise.evaluation.geometry import collapse_of
 from likewise.search import Index, SearchError, duplicates, outliers, structures, suspects
 from likewise.search.files import AGAIN
 from likewise.training.features import features
 from likewise.training.plan import is_audio
 from likewise.training.run import CaptionEncoder, Encoder, check_layer, load
 
+NAMED = 10  # words that a note names
 LUMA = (0.299, 0.587, 0.114)  # of red, green and blue in grey
 
 
@@ -53,17 +55,19 @@ class Searcher:
         kind: str = "auto",
         index: str | Path | None = None,
         columns: Mapping[str, str] | None = None,
+        trust: bool = False,
         progress: bool = True,
         tell_share: Callable[[float], None] = lambda share: None,
     ) -> "Searcher":
         """An index over a source, by default the run's own data.
 
         `kind` is flat, hnsw, ivfpq, or chosen by size. It is kept in the folder `index`, by default below the run's,
-        and taken from there, unless it belongs to another encoder, layer or data: then it is refused. `tell_share`
-        is called with the share of the items that is embedded, 0 to 1.
+        and taken from there, unless it belongs to another encoder, layer or data: then it is refused. `trust` allows
+        the code of an encoder (`module:callable`) that a run from elsewhere names. `tell_share` is called with the
+        share of the items that is embedded, 0 to 1.
         """
         structures.check_kind(kind)
-        encoder = run if isinstance(run, Encoder) else load(run).to(ranks.device())
+        encoder = run if isinstance(run, Encoder) else load(run, trust=trust).to(ranks.device())
         layer = layer or encoder.default_layer
         check_layer(layer, encoder.recipe)
         items = encoder.open(source, columns=columns, progress=progress)
@@ -89,6 +93,13 @@ class Searcher:
 
     def like(self, query: str | int | Path, k: int = 10) -> list[dict[str, Any]]:
         """The k items most like a file, an item by id or path, or, where the encoder knows words, a text."""
+        meant = self.meant(query)
+        if isinstance(meant, int):
+            return self._nearest(self.index.vectors[meant : meant + 1], k, np.array([meant]))
+        return self.like_file(meant, k) if isinstance(meant, Path) else self.like_words(meant, k)
+
+    def meant(self, query: str | int | Path) -> int | Path | str:
+        """Say what a query is: an item's id, a file or words. What can be none of them is refused."""
         text = str(query)
         # Words may be longer than a path can be: unlike those of Path, these two then say no.
         is_file, is_folder = os.path.isfile(text), os.path.isdir(text)
@@ -97,11 +108,11 @@ class Searcher:
         if own is not None and not 0 <= own < len(self.items):
             raise SearchError(f"an id must be below {len(self.items):,}, got {own}")
         if own is not None:
-            return self._nearest(self.index.vectors[own : own + 1], k, np.array([own]))
+            return own
         if is_file:
-            return self.like_file(Path(text), k)
+            return Path(text)
         if text in (self.items.paths or ()):  # as it is printed
-            return self.like((self.items.paths or ()).index(text), k)
+            return (self.items.paths or ()).index(text)
         # A path with a slip of the pen is not meant as words.
         if is_folder or ("." in text and extension(text) in (*images.EXTENSIONS, *sound.EXTENSIONS)):
             raise SearchError(f"QUERY must be a file that is there, got {text}")
@@ -109,7 +120,19 @@ class Searcher:
             raise SearchError(f"words need layer head, got {self.layer}")
         if not self.knows_words:
             raise SearchError(f"QUERY must be a file or an item's id (words are for runs of clip), got {text!r}")
-        return self.like_words(text, k)
+        return text
+
+    def note_on_words(self, words: str) -> str | None:
+        """Name the words that no caption had in training, or return None: what is found for them means nothing."""
+        unseen = self.encoder.unseen(words) if isinstance(self.encoder, CaptionEncoder) else []
+        if not unseen:
+            return None
+        named = ", ".join(unseen[:NAMED]) + (f" and {len(unseen) - NAMED:,} more" if len(unseen) > NAMED else "")
+        return f"no caption had {named} in training, so what is found for that means nothing"
+
+    def note_on_collapse(self) -> str | None:
+        """Say how the embeddings have collapsed, or return None: of collapsed ones, cosines say little."""
+        return collapse_of(self.index.vectors)
 
     def like_file(self, path: Path, k: int = 10, *, name: str | None = None) -> list[dict[str, Any]]:
         """The k items most like a file of their kind, which has a name where its path says nothing."""

@@ -33,6 +33,9 @@ STORABLE = (
     *(torch.int64, torch.int32, torch.int16, torch.int8, torch.uint64, torch.uint32, torch.uint16, torch.uint8),
     *(torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2, torch.float8_e5m2fnuz),
 )
+# What a JSON of other content leads to, as a digest that fits is easily made; a RecursionError is a RuntimeError.
+NO_CHECKPOINT = (ValueError, TypeError, KeyError, AttributeError, RuntimeError)
+OTHERS = "its JSON is not that of a checkpoint"
 
 
 class CheckpointError(OSError):
@@ -132,15 +135,21 @@ def _read(index: Path) -> Checkpoint:
     body, weights = _verify(index)
     tensors = {}
     try:
+        state = _decode(body["state"], {})
         with safetensors.safe_open(weights, framework="pt") as file:
             for name in file.keys():  # noqa: SIM118 - it is no dict
                 tensor = file.get_tensor(name)
                 strides = body["tensors"]["strides"].get(name, torch.empty_like(tensor, device="meta").stride())
+                laid_out = torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device="meta")
+                if laid_out.untyped_storage().nbytes() != tensor.nbytes:  # gaps could take any amount of memory
+                    raise _DamagedError(f"its strides are not those of {name}")
                 # A copy of torch's own: what lies in a mapped file is aligned otherwise and may go with the file.
                 tensors[name] = torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype).copy_(tensor)
     except (OSError, safetensors.SafetensorError) as error:
         raise _DamagedError(f"its tensors cannot be read: {error}") from error
-    return Checkpoint(body["step"], tensors, _decode(body["state"], {}))
+    except NO_CHECKPOINT as error:
+        raise _DamagedError(OTHERS) from error
+    return Checkpoint(body["step"], tensors, state)
 
 
 def _verify(index: Path) -> tuple[dict[str, Any], Path]:
@@ -165,6 +174,8 @@ def _verify(index: Path) -> tuple[dict[str, Any], Path]:
                 raise _DamagedError("its tensors are altered, the SHA-256 is not the one written down")
     except OSError as error:
         raise _DamagedError(f"it cannot be read: {error.strerror or error}") from error
+    except NO_CHECKPOINT as error:
+        raise _DamagedError(OTHERS) from error
     return content, weights
 
 

@@ -7,6 +7,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+LARGEST = 1e300  # of a number that was measured; infinity and NaN are none
+
 
 class Metrics:
     """Appends rows, and mirrors their numbers to TensorBoard. After a resume it goes on behind `step`."""
@@ -58,17 +60,31 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """The rows of a metrics file; a last line that was torn is left out."""
+    """Return the rows of a metrics file, without lines that are no row: torn, without a step, or of other values."""
     rows = []
-    for text in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []:
+    for text in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []:
         try:
             row = json.loads(text)
-        except json.JSONDecodeError:
-            break
-        if not isinstance(row, dict):
-            break
-        rows.append(row)
+        except (ValueError, RecursionError):
+            continue
+        if _is_row(row):
+            rows.append(row)
     return rows
+
+
+def _is_row(row: Any) -> bool:
+    """Whether it is what a run writes: a step, notes on its health as text, and numbers."""
+    if not isinstance(row, dict) or type(row.get("step")) is not int or row["step"] < 0:
+        return False
+    notes, shares = row.get("health", []), row.get("accuracy", [])
+    if not isinstance(notes, list) or not isinstance(shares, list):
+        return False
+    measured = [*shares, *(value for name, value in row.items() if name not in ("health", "accuracy"))]
+    return all(isinstance(note, str) for note in notes) and all(map(_is_number_or_none, measured))
+
+
+def _is_number_or_none(value: Any) -> bool:
+    return value is None or (isinstance(value, int | float) and -LARGEST < value < LARGEST)
 
 
 def line(row: Mapping[str, Any]) -> str:

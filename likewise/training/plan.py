@@ -1,15 +1,14 @@
 """From what was asked to a whole recipe: what was left open is chosen for the data, and said with the reason."""
 
 import functools
-import json
 import math
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import safetensors
 import torch
 from numpy.typing import NDArray
 
@@ -24,9 +23,11 @@ from likewise.pairs import sequence_views
 from likewise.randomness import generator
 from likewise.training import schedule
 from likewise.training.batches import visits
+from likewise.training.footprint import check_image, check_memory
 from likewise.training.progress import duration
 from likewise.training.recipe import Recipe, RecipeError, check_choice, parse_columns, read_toml
-from likewise.training.run import stored_size
+from likewise.training.run import read_about, stored_size
+from likewise.training.trust import check_trust
 
 BATCH_SIZE = Recipe().training.batch_size
 SMALLEST_SPLIT = 16  # items that share batch statistics
@@ -34,6 +35,7 @@ SHORT_RUN = 10_000  # steps
 AUDIO_RATE = 4000  # samples a second from which on one channel is taken to be sound
 FRAMES = 128  # of a window, at most: 1.28 s of audio, as in CPC's paper
 SEQUENCES = 64  # of a batch whose frames are looked up one by one
+MOST_WORKERS = 256  # each reads two batches ahead
 PRECISIONS = ("32", "bf16-mixed", "16-mixed", "64-true")
 
 
@@ -48,16 +50,22 @@ class Plan:
     chosen: tuple[str, ...]
 
 
-def make_plan(source: Any, method: str | None, asked: Mapping[str, Any], *, progress: bool = True) -> Plan:
-    """Open the data and fill in the recipe; `asked` are the values that were asked for, by recipe key."""
+def make_plan(
+    source: Any, method: str | None, asked: Mapping[str, Any], *, progress: bool = True, trust: bool = False
+) -> Plan:
+    """Open the data and fill in the recipe; `asked` are the values that were asked for, by recipe key.
+
+    `trust` allows the code of the encoder that a run to start from names.
+    """
     asked = dict(asked)
-    method = method or asked.get("method") or None
+    method = method or Recipe().with_values({"method": asked.get("method", "")}).method or None
     if method is not None:
         check_choice("method", method, methods.METHODS)
     opening = ("data.size", "data.stored", "data.fit", "data.cache", "data.rate", "data.columns")
     given = Recipe().with_values({key: asked[key] for key in opening if key in asked})
     # What a run was opened at stands in its recipe: an empty 0 there is an answer, not a question.
     stored = given.data.stored if "data.stored" in asked else stored_size(given.data.size)
+    check_image(given.data.size, stored)
     items = data.open(
         source,
         size=stored or None,
@@ -140,6 +148,8 @@ def make_plan(source: Any, method: str | None, asked: Mapping[str, Any], *, prog
         recipe = recipe.with_values({"data.size": recipe.data.size or min(items.array.shape[2:])})
         for key, value in encoder_of(recipe.encoder.init).items():
             choose(key, value, f"that of {recipe.encoder.init}")
+        if "encoder.name" not in asked:
+            check_trust(Path(recipe.encoder.init) / "recipe.toml", recipe.encoder.name, trust)
         large = torch.accelerator.is_available()
         where = "there is an accelerator" if large else "there is no accelerator; resnet18 is larger and slower"
         if not recipe.encoder.name:
@@ -182,6 +192,9 @@ def check(recipe: Recipe, items: Items, train: int) -> None:
     methods.check(recipe)
     if recipe.training.devices < 1:
         raise RecipeError(f"training.devices must be at least 1, got {recipe.training.devices}")
+    for name, most in {"training.devices": max(16, os.cpu_count() or 1), "data.workers": MOST_WORKERS}.items():
+        if recipe.value(name) > most:
+            raise RecipeError(f"{name} must be at most {most:,} on this machine, got {recipe.value(name):,}")
     if recipe.pairs.kind == "captions":
         check_text(recipe)
     options, world = recipe.training, world_size(recipe)
@@ -213,6 +226,7 @@ def check(recipe: Recipe, items: Items, train: int) -> None:
     of_images = recipe.pairs.preset not in ("vector", "sequence")
     if recipe.pairs.preset not in presets.get(items.kind, ()) and not (items.kind == "image" and of_images):
         raise RecipeError(f"pairs.preset {recipe.pairs.preset} does not go with items that are {items.kind}s")
+    check_memory(recipe, items)
 
 
 def check_text(recipe: Recipe) -> None:
@@ -315,9 +329,7 @@ def seen_before(init: str, items: Items, test: NDArray[np.int64]) -> int:
     weights = Path(init) / "encoder.safetensors"
     if not init or not weights.is_file() or not (Path(init) / "recipe.toml").is_file():
         return 0
-    with safetensors.safe_open(weights, framework="np") as file:
-        about = json.loads((file.metadata() or {}).get("preprocessing", "{}"))
-    if about.get("fingerprint") != items.fingerprint:
+    if read_about(Path(init))["fingerprint"] != items.fingerprint:
         return 0
     before = Recipe().with_values(read_toml(Path(init) / "recipe.toml"))
     return len(np.intersect1d(split(items, before)[0], test))

@@ -13,6 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from likewise.bounded import read_bounded
+
+LARGEST = 1 << 20  # bytes of a recipe's file
+LONGEST_LINE = 10_000  # letters
+LARGEST_WHOLE = 2**63 - 1  # TOML's whole numbers have 64 bits
+SHOWN = 100  # letters of a wrong value
+
 
 class RecipeError(ValueError):
     """A recipe that cannot be: one sentence, expected and got."""
@@ -163,15 +170,22 @@ def known_keys() -> list[str]:
 def read_toml(path: str | Path) -> dict[str, Any]:
     """The values that a recipe file names, by dotted key."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = read_bounded(path, LARGEST).decode()
     except OSError as error:
         raise RecipeError(f"recipe not readable: {path} ({error.strerror})") from None
     except UnicodeDecodeError:
         raise RecipeError(f"recipe {path} is not TOML: expected text, got other bytes") from None
+    longest = max(map(len, text.splitlines()), default=0)
+    if longest > LONGEST_LINE:  # the parser takes forever over a key of many parts
+        raise RecipeError(f"recipe {path} must have lines of at most {LONGEST_LINE:,} letters, got one of {longest:,}")
     try:
         tree = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # a TOMLDecodeError, or a number of thousands of digits
         raise RecipeError(f"recipe {path} is not TOML: {error}") from None
+    except RecursionError:
+        raise RecipeError(
+            f"recipe {path} must be sections of plain values, got some that are nested too deeply"
+        ) from None
     values: dict[str, Any] = {}
     for name, value in tree.items():
         if isinstance(value, dict):
@@ -193,7 +207,7 @@ def parse_settings(settings: Iterable[str]) -> dict[str, Any]:
         _check_key(name := name.strip())
         try:
             values[name] = tomllib.loads(f"value = {text.strip()}")["value"]
-        except tomllib.TOMLDecodeError:
+        except (ValueError, RecursionError):
             values[name] = text.strip()
     return values
 
@@ -215,7 +229,7 @@ def check_choice(what: str, name: str, known: Iterable[str]) -> None:
     if name not in known:
         near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
         hint = f"; did you mean {near[0]}?" if near else f", expected one of {', '.join(known)}"
-        raise RecipeError(f"unknown {what} {name!r}{hint}")
+        raise RecipeError(f"unknown {what} {_shown(name)}{hint}")
 
 
 def _check_key(name: str) -> None:
@@ -224,7 +238,7 @@ def _check_key(name: str) -> None:
         # `sise` is near the last part of `data.size`.
         meant = {key.rpartition(".")[2]: key for key in reversed(keys)} | {key: key for key in keys}
         near = difflib.get_close_matches(name, meant, n=1, cutoff=0.5)
-        raise RecipeError(f"unknown recipe key {name!r}" + (f"; did you mean {meant[near[0]]}?" if near else ""))
+        raise RecipeError(f"unknown recipe key {_shown(name)}" + (f"; did you mean {meant[near[0]]}?" if near else ""))
 
 
 def _with_value(recipe: Recipe, name: str, value: Any) -> Recipe:
@@ -239,14 +253,25 @@ def _with_value(recipe: Recipe, name: str, value: Any) -> Recipe:
 
 def _typed(name: str, value: Any, kind: type) -> Any:
     """The value as its key wants it: a whole number serves as a float, anything plain as a string."""
+    if isinstance(value, int) and abs(value) > LARGEST_WHOLE:
+        raise RecipeError(f"{name} must be a number of at most 64 bits, got one of {value.bit_length():,}")
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     if kind is str and isinstance(value, int | float | Path) and not isinstance(value, bool):
         value = str(value)
     if type(value) is not kind or (isinstance(value, float) and not math.isfinite(value)):
         words = {int: "a whole number", float: "a number", str: "a string", bool: "true or false"}
-        raise RecipeError(f"{name} must be {words[kind]}, got {value!r}")
+        raise RecipeError(f"{name} must be {words[kind]}, got {_shown(value)}")
     return value
+
+
+def _shown(value: Any) -> str:
+    """Write a value as Python does; of one that is very long or deeply nested, the beginning or the kind."""
+    try:
+        text = repr(value)
+    except RecursionError:
+        return f"a deeply nested {type(value).__name__}"
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
 
 
 def _kind(owner: type, name: str) -> Any:

@@ -1,13 +1,13 @@
 """A run's folder, and the encoder that it leaves behind.
 
 `recipe.toml`, `metrics.jsonl`, `checkpoints/`, `encoder.safetensors`, `head.safetensors`, `skipped.txt`; of pairs
-captions `text.safetensors`, `text_head.safetensors` and `tokenizer.json` too.
+captions `text.safetensors`, `text_head.safetensors`, `tokenizer.json` and `words.txt` too.
 """
 
 import functools
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,18 +20,26 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from likewise import data, encoders
+from likewise.bounded import read_bounded
 from likewise.data import Items, unread
 from likewise.data.builtin import NAMES
 from likewise.data.images import FITS
 from likewise.data.roles import CHANNELS, shortened
 from likewise.data.sequences import Sequences
 from likewise.data.tokens import Tokenizer
+from likewise.data.words import all_words, unseen_words
 from likewise.malloc import keep_freed_memory
 from likewise.pairs import augment, sequence_views
 from likewise.training import metrics
+from likewise.training.about import NEEDED, complaint
 from likewise.training.features import channel_statistics, features, place_of, text_features
+from likewise.training.footprint import check_size
 from likewise.training.progress import Screen
-from likewise.training.recipe import Recipe, RecipeError, parse_columns, read_toml
+from likewise.training.recipe import Recipe, RecipeError, check_choice, parse_columns, read_toml
+from likewise.training.trust import check_trust
+
+WORDS = "words.txt"  # of the captions that were trained on
+LARGEST_TEXT = 64 << 20  # bytes of a tokenizer, or of words
 
 
 class RunError(ValueError):
@@ -154,9 +162,11 @@ class CaptionEncoder(Encoder):
         tokenizer: Tokenizer,
         recipe: Recipe,
         about: Mapping[str, Any],
+        words: str | None = None,
     ) -> None:
         super().__init__(backbone, head, recipe, about)
         self.tokenizer, self.length = tokenizer, text.length  # tokens of a text that are read, at most
+        self.words = None if words is None else frozenset(words.split())  # of the captions that were trained on
         self._text = [text, text_head]  # in a list, as the head is
 
     @property
@@ -179,6 +189,10 @@ class CaptionEncoder(Encoder):
             raise ValueError(f"texts must be a list of one or more strings, got {texts!r}")
         network = nn.Sequential(self.text, self.text_head)
         return text_features(network, self.tokenizer, texts, self.length).numpy()
+
+    def unseen(self, text: str) -> list[str]:
+        """Words of a text that no caption had in training; none where a run is too old to know them."""
+        return [] if self.words is None else unseen_words(text, self.words)
 
     def _where_images_are(self, module: nn.Module) -> nn.Module:
         weights = place_of(self.backbone)
@@ -251,8 +265,19 @@ def save_module(path: Path, module: nn.Module, about: dict[str, str]) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def load(folder: str | Path) -> Encoder:
-    """The encoder of a run, ready to use: in evaluation mode, with its pre-processing."""
+def save_words(folder: Path, captions: Iterable[str]) -> None:
+    """Write which words the captions have, beside the tokenizer."""
+    words = "\n".join(all_words(captions))
+    if len(words.encode()) <= LARGEST_TEXT:  # they only serve a note, and what is larger would not be read again
+        metrics.write_whole(folder / WORDS, words)
+
+
+def load(folder: str | Path, *, trust: bool = False) -> Encoder:
+    """The encoder of a run, ready to use: in evaluation mode, with its pre-processing.
+
+    A run that was not made under this account and names a `module:callable` as its encoder is refused, unless `trust`
+    allows its code to be run.
+    """
     keep_freed_memory()
     folder = Path(folder)
     if not (folder / "recipe.toml").exists():
@@ -260,28 +285,19 @@ def load(folder: str | Path) -> Encoder:
     if not (folder / "encoder.safetensors").exists():
         raise RunError(f"{folder} has no encoder.safetensors yet: the run has not finished; --resume goes on with it")
     recipe = Recipe().with_values(read_toml(folder / "recipe.toml"))
+    check_trust(folder / "recipe.toml", recipe.encoder.name, trust)
     captioned = recipe.pairs.kind == "captions" and (folder / "text.safetensors").exists()
+    about = read_about(folder, captioned=captioned)
     try:
-        with safetensors.safe_open(folder / "encoder.safetensors", framework="pt") as file:
-            about = json.loads((file.metadata() or {})["preprocessing"])
         names = ["encoder", "head", *(["text", "text_head"] if captioned else [])]
         weights = [safetensors.torch.load_file(folder / f"{name}.safetensors") for name in names]
-        tokenizer = Tokenizer((folder / "tokenizer.json").read_text(encoding="utf-8")) if captioned else None
-    except (OSError, safetensors.SafetensorError, KeyError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        tokenizer = Tokenizer(read_text(folder / "tokenizer.json")) if captioned else None
+        words = read_text(folder / WORDS) if captioned and (folder / WORDS).exists() else None
+    except (OSError, safetensors.SafetensorError, UnicodeDecodeError) as error:
         raise RunError(f"the weights of {folder} cannot be read: {error}") from None
-    wanted = (
-        "kind",
-        "channels",
-        "size",
-        "stored",
-        "fingerprint",
-        "mean",
-        "std",
-        *(["vocabulary"] if captioned else []),
-    )
-    missing = [name for name in wanted if not isinstance(about, dict) or name not in about]
-    if missing:
-        raise RunError(f"the weights of {folder} must have their pre-processing with them, got no {', '.join(missing)}")
+    if tokenizer is not None and tokenizer.vocabulary != about["vocabulary"]:
+        got = f"{tokenizer.vocabulary:,} tokens for {about['vocabulary']:,}"
+        raise RunError(f"the tokenizer.json of {folder} is not that of its weights: {got}")
     if about.get("fit", "crop") not in tuple(FITS):
         raise RunError(f"the images of {folder} must fit by crop, pad or stretch, got {about['fit']!r}")
     backbone = build_backbone(recipe, about["kind"], about["channels"], about["size"])
@@ -295,10 +311,26 @@ def load(folder: str | Path) -> Encoder:
         raise RunError(f"the weights of {folder} are not those of its recipe.toml: one of them was changed") from None
     if not text or tokenizer is None:
         return Encoder(backbone, head, recipe, about).eval()
-    if tokenizer.vocabulary != about["vocabulary"]:
-        got = f"{tokenizer.vocabulary:,} tokens for {about['vocabulary']:,}"
-        raise RunError(f"the tokenizer.json of {folder} is not that of its weights: {got}")
-    return CaptionEncoder(backbone, head, *text, tokenizer, recipe, about).eval()
+    return CaptionEncoder(backbone, head, *text, tokenizer, recipe, about, words).eval()
+
+
+def read_text(path: Path) -> str:
+    """Read a file that stands beside the weights."""
+    return read_bounded(path, LARGEST_TEXT).decode()
+
+
+def read_about(folder: Path, *, captioned: bool = False) -> dict[str, Any]:
+    """What has to be known to use the weights of a run, which stands in the file of its encoder."""
+    try:
+        with safetensors.safe_open(folder / "encoder.safetensors", framework="np") as file:
+            about: dict[str, Any] = json.loads((file.metadata() or {}).get("preprocessing", "null"))
+    except (OSError, safetensors.SafetensorError, ValueError) as error:
+        raise RunError(f"the weights of {folder} cannot be read: {error}") from None
+    except RecursionError:
+        raise RunError(f"the weights of {folder} cannot be read: their pre-processing is nested too deeply") from None
+    if wrong := complaint(about, (*NEEDED, *(["vocabulary"] if captioned else []))):
+        raise RunError(f"the weights of {folder} must have their pre-processing with them, {wrong}")
+    return about
 
 
 def stored_size(size: int) -> int:
@@ -320,10 +352,14 @@ def build_head(recipe: Recipe, backbone: nn.Module) -> nn.Module:
     """The recipe's head: a projection, or, of pairs future, one matrix for each step ahead."""
     dim: int = backbone.dim  # type: ignore[assignment]
     if recipe.pairs.kind != "future":
+        if recipe.encoder.head != "none":
+            check_size({"encoder.dim": recipe.encoder.dim}, recipe.encoder.dim * dim)
         return encoders.build_head(recipe.encoder.head, dim, recipe.encoder.dim)
     if not isinstance(backbone, encoders.SequenceEncoder):
         raise RecipeError(f"pairs future needs an encoder with frames and contexts, got {recipe.encoder.name}")
-    return encoders.StepsAhead(dim, backbone.frames.width, recipe.pairs.horizon)
+    width, horizon = backbone.frames.width, recipe.pairs.horizon
+    check_size({"pairs.horizon": horizon}, horizon * width * dim)
+    return encoders.StepsAhead(dim, width, horizon)
 
 
 def build_text(recipe: Recipe, vocabulary: int) -> tuple[encoders.TextTransformer, nn.Module]:
@@ -362,6 +398,7 @@ def build_augmentation(recipe: Recipe, about: Mapping[str, Any]) -> augment.Augm
     if about["kind"] == "vector":
         return augment.VectorViews(about["size"], mean=tuple(about["mean"]), std=tuple(about["std"]))
     if about["kind"] == "sequence":
+        check_choice("pairs.preset of sequences", recipe.pairs.preset, sequence_views.PRESETS)
         windows = sequence_views.PRESETS[recipe.pairs.preset]
         return windows(mean=tuple(about["mean"]), std=tuple(about["std"]))
     return augment.preset(recipe.pairs.preset, size=about["size"], channels=about["channels"])

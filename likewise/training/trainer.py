@@ -45,10 +45,11 @@ from likewise.training.metrics import Metrics, write_whole
 from likewise.training.plan import Plan, spread
 from likewise.training.progress import Observer
 from likewise.training.recipe import Recipe, RecipeError
-from likewise.training.run import Run, RunError, preprocessing, save_weights
+from likewise.training.run import Run, RunError, preprocessing, read_text, save_weights, save_words
 from likewise.training.scores import LookUp
 from likewise.training.signals import Interrupted, end_on_signal
 from likewise.training.towers import CaptionTower
+from likewise.training.trust import mark
 
 KNN_TRAIN, KNN_TEST = 5000, 1000  # at most so many items are looked at while training
 EVALUATION_SHARE = 0.02  # of the time, about
@@ -326,7 +327,7 @@ class Trainer:
         text = ""
         if self.fabric.is_global_zero:
             if self.resume and kept.exists():
-                text = kept.read_text(encoding="utf-8")
+                text = read_text(kept)
             else:
                 captions = flat(self._captions(self.plan.train))
                 text = Tokenizer.learned(captions, self.recipe.text.vocabulary).text
@@ -357,8 +358,11 @@ class Trainer:
             # One line each, whatever the names hold.
             skipped = "".join(f"{printable(s.path)}\t{printable(s.reason)}\n" for s in self.plan.items.skipped)
             write_whole(self.folder / "skipped.txt", skipped)
+            if note := mark(self.folder, self.recipe.encoder.name):
+                self.observer.say(note)
             if self.tokenizer is not None:
                 write_whole(self.folder / "tokenizer.json", self.tokenizer.text)
+                save_words(self.folder, flat(self._captions(self.plan.train)))
         self.fabric.barrier()
         if found is None:
             return 0

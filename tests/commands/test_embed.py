@@ -15,6 +15,7 @@ from likewise import data
 from likewise.cli import app
 from likewise.commands import embed as module
 from likewise.data.embeddings import read_embeddings
+from likewise.evaluation.geometry import geometry, verdict
 from likewise.training.features import place_of
 from likewise.training.signals import Interrupted
 
@@ -260,3 +261,13 @@ def test_mistakes_end_in_one_sentence(run, here, words):
     assert result.exit_code == 1
     assert result.stderr == f"likewise: {MISTAKES[words]}\n"
     assert (here / "there.npy").read_bytes() == (here / "mine.npy.parts" / "notes.txt").read_bytes() == b"mine"
+
+
+def test_vectors_that_have_collapsed_are_said_to_have_in_the_words_of_training(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "SHARD", 8)
+    pixels = np.full((30, 8, 8), 128, dtype=np.uint8)
+    pixels[np.arange(30), np.arange(30) % 8, np.arange(30) // 8] += 1
+    said = []
+    path = likewise.embed(run.folder, pixels, out=tmp_path / "vectors.npy", progress=False, say=said.append)
+    assert said == [verdict(geometry(torch.from_numpy(np.load(path))))]
+    assert said[0].startswith("collapsed: nearly all items have the same embedding (two items have a mean cosine of ")

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from likewise import data
 from likewise.cli import app
 from likewise.commands import search as module
 from likewise.commands.search import search
+from likewise.evaluation.geometry import geometry, verdict
 from likewise.search import Index, SearchError
 from likewise.search.searcher import Searcher
 
@@ -251,3 +253,68 @@ def test_kinds_can_be_named(run, tmp_path, kind):
     assert isinstance(found.index, Index)
     assert found.index.kind == kind
     assert found.like(7, 5)[0] == Searcher.open(run.folder, progress=False).like(7, 5)[0]
+
+
+# What makes an answer doubtful
+
+
+@pytest.fixture
+def alike(tmp_path):
+    """Pictures that hardly differ, and so have nearly the same embedding, whatever the encoder."""
+    pixels = np.full((30, 8, 8), 128, dtype=np.uint8)
+    pixels[np.arange(30), np.arange(30) % 8, np.arange(30) // 8] += 1
+    np.save(tmp_path / "alike.npy", pixels)
+    return tmp_path / "alike.npy"
+
+
+def test_a_collapse_is_said_in_the_words_of_training(run, alike):
+    said = []
+    search(run.folder, 3, alike, progress=False, say=said.append)
+    vectors = Searcher.open(run.folder, alike, progress=False).index.vectors
+    assert said == [verdict(geometry(torch.from_numpy(np.array(vectors))))]
+    assert said[0].startswith("collapsed: nearly all items have the same embedding (two items have a mean cosine of ")
+    result = command(run.folder, 3, "--data", alike, "--json")
+    assert result.stderr == f"note: {said[0]}\n"
+    assert len(json.loads(result.stdout)) == 10, "what is found stays alone"
+
+
+def test_embeddings_that_are_spread_out_need_no_note(searcher):
+    vectors = np.random.default_rng(0).normal(size=(300, 32)).astype(np.float32)
+    assert replace(searcher, index=Index.build(vectors, belongs_to="")).note_on_collapse() is None
+
+
+def test_a_threshold_that_tells_nothing_apart_is_said(run, searcher, alike):
+    said = []
+    (group,) = search(run.folder, None, alike, duplicates=0.5, progress=False, say=said.append)
+    assert len(group["items"]) == 30
+    assert said[1:] == [
+        "one group holds 30 of the 30 items: unless so many are copies, a threshold of 0.5 says nothing here; raise it"
+    ]
+
+
+@pytest.mark.parametrize(("sizes", "doubtful"), [([10, 2], False), ([11, 2], True), ([], False)])
+def test_a_group_of_more_than_a_tenth_of_all_items_is_doubtful(sizes, doubtful):
+    groups = [{"similarity": 0.9, "items": [{"id": place} for place in range(size)]} for size in sizes]
+    assert (module.note_on_groups(groups, 0.9, 100) is not None) is doubtful
+
+
+def test_words_that_no_caption_had_are_named(words, tmp_path):
+    def notes(run, text):
+        said = []
+        assert search(run, text, k=1, progress=False, say=said.append)
+        return [note for note in said if note.startswith("no caption had ")]
+
+    assert notes(words.folder, "a red star") == []
+    assert notes(words.folder, "zzz qqq") == [
+        "no caption had zzz, qqq in training, so what is found for that means nothing"
+    ]
+    assert notes(words.folder, "A RED zzz!") == [
+        "no caption had zzz in training, so what is found for that means nothing"
+    ]
+    many = " ".join(f"z{number}" for number in range(15))
+    assert notes(words.folder, many)[0].startswith(
+        "no caption had z0, z1, z2, z3, z4, z5, z6, z7, z8, z9 and 5 more in"
+    )
+    older = shutil.copytree(words.folder, tmp_path / "older")
+    (older / "words.txt").unlink()
+    assert notes(older, "zzz qqq") == []

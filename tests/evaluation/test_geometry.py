@@ -7,7 +7,15 @@ import torch
 from torch.nn.functional import normalize
 
 from likewise.evaluation import geometry as module
-from likewise.evaluation.geometry import alignment, effective_rank, geometry, mean_cosine, uniformity, verdict
+from likewise.evaluation.geometry import (
+    alignment,
+    collapse_of,
+    effective_rank,
+    geometry,
+    mean_cosine,
+    uniformity,
+    verdict,
+)
 
 
 def rows(n, dim, seed=0):
@@ -88,3 +96,15 @@ def test_mistakes_are_one_sentence():
         geometry(torch.full((3, 2), math.nan))
     with pytest.raises(ValueError, match=r"^pairs must have the same shape, got \(3, 2\) and \(4, 2\)$"):
         alignment(torch.ones(3, 2), torch.ones(4, 2))
+
+
+def test_a_collapse_is_a_warning_in_the_words_of_the_verdict():
+    sphere = rows(2500, 16).float()
+    assert collapse_of(sphere.numpy()) is None
+    cone = torch.ones(2500, 16) + 0.2 * sphere
+    assert collapse_of(cone.numpy()).startswith("not collapsed, but narrow: ")
+    point = torch.ones(300, 16) + 1e-4 * sphere[:300]
+    assert collapse_of(point.numpy()) == verdict(geometry(point))
+    assert collapse_of(point[:1].numpy()) is None, "of one item nothing can be said"
+    point[7, 3] = math.nan
+    assert collapse_of(point.numpy()) == "collapsed: not all embeddings are finite numbers"

@@ -1,6 +1,9 @@
 """What the explorer refuses: files that are not items, forged names, uploads that are too much or not what they say."""
 
+import contextlib
 import io
+import json
+import logging
 import os
 import pickle
 import shutil
@@ -15,9 +18,11 @@ import soundfile
 
 import likewise
 from likewise.explorer import files
+from likewise.explorer.explorer import Explorer
 from likewise.explorer.guard import Guard, is_loopback
+from likewise.explorer.server import answer
 from likewise.training.run import RunError
-from tests.explorer.conftest import SECRET, serving, until
+from tests.explorer.conftest import PATIENCE, SECRET, serving, until
 
 TOKEN = "a-token-of-many-letters"
 
@@ -102,7 +107,13 @@ def test_what_could_run_in_a_browser_is_no_picture(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "host", ["likewise.example", "127.0.0.1.example", "evil", "", "localhost.evil", "[", "1.2.3.4"]
+    "host",
+    [
+        *("likewise.example", "127.0.0.1.example", "evil", "", "localhost.evil", "[", "1.2.3.4"),
+        *("evil.example@127.0.0.1", "127.0.0.1:8931:evil", "evil@localhost", "a:b@127.0.0.1:80", "127.0.0.1:"),
+        *("127.0.0.1:http", "127.0.0.1:123456", "127.0.0.1/", "localhost?a", "localhost#a"),
+        *("[::1", "::1", "[::1]evil", "[::1]:8931:evil", "[127.0.0.1]", "[evil]", "localhost\\evil", "127.1"),
+    ],
 )
 def test_a_forged_host_is_refused(server, host):
     status, _, body = server.ask("/", headers={"Host": host})
@@ -323,6 +334,70 @@ def test_a_tab_closed_in_the_midst_of_an_upload_is_no_error(server, capfd):
     assert "Traceback" not in capfd.readouterr().err
 
 
+@pytest.mark.parametrize("host", ["localhost", "evil"])
+def test_a_request_that_breaks_off_in_nonsense_is_no_error_of_the_server(server, monkeypatch, host):
+    """The server below answers such a one by itself, before anything here can."""
+    failures = []
+    logged = lambda words, *rest, exc_info=None, **options: failures.append(exc_info)  # noqa: E731
+    monkeypatch.setattr(logging.getLogger("uvicorn.error"), "error", logged)
+    with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as line:
+        head = f"POST /upload HTTP/1.1\r\nHost: {host}\r\nTransfer-Encoding: chunked\r\n\r\n"
+        line.sendall(head.encode() + b"no number\r\n")
+        assert line.recv(100).split()[1] in (b"400", b"403")
+    assert server.json("/status")["ready"]
+    assert not any(failures)
+
+
+def stalled(server):
+    """A connection on which an upload began and does not go on."""
+    line = socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE)
+    line.sendall(b"POST /upload HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nhalf")
+    return line
+
+
+def test_uploads_that_stall_keep_nobody_out(server, photos):
+    content = (photos / "red" / "05 of #1.png").read_bytes()
+    with stalled(server), stalled(server):
+        assert len(server.json("/upload?k=3", method="POST", body=content)) == 3
+        assert server.ask("/export", method="POST", body=b"[0]")[0] == 200
+
+
+def test_one_client_may_have_so_many_uploads_under_way(server, photos):
+    content = (photos / "red" / "05 of #1.png").read_bytes()
+    words = "at most 4 uploads of one client are taken at once, and 8 of all: try again when one of them has ended"
+    with contextlib.ExitStack() as lines:
+        for _ in range(files.MOST_OF_CLIENT):
+            lines.enter_context(stalled(server))
+        # All of them have begun once another is refused.
+        until(lambda: server.ask("/upload", method="POST", body=content)[0] == 429)
+        assert upload(server, content) == (429, words)
+        assert server.json("/like/7?k=3"), "whoever only asks is answered"
+    until(lambda: server.ask("/upload", method="POST", body=content)[0] == 200)
+
+
+def test_clients_are_told_apart_and_all_together_are_bounded():
+    uploads = files.Uploads()
+    with contextlib.ExitStack() as under_way:
+        for client in ("one", "two"):
+            for _ in range(files.MOST_OF_CLIENT):
+                under_way.enter_context(uploads.one_of(client))
+            with pytest.raises(files.TooMany), uploads.one_of(client):
+                pass
+        with pytest.raises(files.TooMany), uploads.one_of("three"):
+            pass
+    assert not uploads.under_way
+    with pytest.raises(KeyError), uploads.one_of("one"):
+        raise KeyError("whatever ends an upload")
+    assert not uploads.under_way
+
+
+def test_an_upload_that_stalls_is_ended(server, monkeypatch):
+    monkeypatch.setattr(files, "SECONDS", 0.1)
+    with stalled(server) as line, line.makefile("rb") as answer:
+        assert answer.readline().split()[1] == b"408"
+        assert b"an upload must arrive within 0.1 seconds, got 4 bytes by then" in answer.read(), "and it hung up"
+
+
 def test_uploads_leave_no_file_behind(server, photos, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     upload(server, b"hello")
@@ -376,3 +451,26 @@ def test_a_pickle_dressed_as_a_kept_index_is_refused_and_not_run(run, tmp_path):
     with serving(copy, ready=False) as server:
         until(lambda: server.json("/status")["failed"])
     assert not (tmp_path / "hurt").exists()
+
+
+# Curves
+
+
+def test_lines_of_any_kind_among_the_metrics_hide_no_curve(run, tmp_path):
+    copy = shutil.copytree(run, tmp_path / "run", ignore=shutil.ignore_patterns("search", "explore"))
+    path = copy / "metrics.jsonl"
+    odd = [
+        '{"loss": 1}',
+        '{"step": null, "loss": 1}',
+        '{"step": "1"}',
+        '{"step": 2, "fill": 1}',
+        '{"step": 2, "loss": ""}',
+    ]
+    path.write_text("".join(f"{text}\n" for text in [*odd[:2], path.read_text().strip(), *odd[2:]]))
+
+    def no_scene(say):
+        raise ValueError("curves only")
+
+    curves = json.loads(answer(Explorer(copy, no_scene).curves()).body)
+    assert (curves["rows"], curves["step"]) == (2, 2)
+    assert "Loss" in [chart["title"] for chart in curves["charts"]]

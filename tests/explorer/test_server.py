@@ -11,10 +11,13 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
+import torch
 from PIL import Image
 
 from likewise.data import DataError
+from likewise.evaluation.geometry import geometry, verdict
 from likewise.explorer.columns import Table, made
+from likewise.explorer.explorer import Explorer
 from likewise.explorer.scene import Scene
 from tests.explorer.conftest import COLOURS, EACH, image, serving, trained, until
 from tests.maps import real_maps
@@ -362,3 +365,27 @@ def test_a_run_that_cannot_be_written_to_is_explored(run, tmp_path, monkeypatch)
 def test_every_refusal_is_json(server):
     assert server.refusal("/nothing") == (404, "Not Found")
     assert server.refusal("/upload") == (405, "Method Not Allowed")
+
+
+# What makes an answer doubtful
+
+
+def test_a_collapse_is_said_on_the_page_and_in_the_terminal(run, tmp_path):
+    """Pictures that hardly differ have nearly the same embedding, whatever the encoder."""
+    pixels = np.full((20, 32, 32, 3), 128, dtype=np.uint8)
+    pixels[np.arange(20), np.arange(20), 0, 0] += 1
+    np.save(tmp_path / "grey.npy", pixels)
+    said = []
+    explorer = Explorer(run, lambda say: Scene.open(run, tmp_path / "grey.npy", say=say), warn=said.append)
+    until(lambda: explorer.scene is not None and said)
+    words = verdict(geometry(torch.from_numpy(np.array(explorer.scene.searcher.index.vectors))))
+    assert words.startswith("collapsed: nearly all items have the same embedding")
+    assert explorer.about(explorer.scene)["doubt"] == words
+    assert said == [f"note: {words}"]
+
+
+def test_words_that_no_caption_had_are_named_beside_what_is_found(captioned_server):
+    found = captioned_server.json("/find?words=a%20red%20zzz%20square%20qqq")
+    assert found["note"] == "no caption had zzz, qqq in training, so what is found for that means nothing"
+    assert found["found"]
+    assert captioned_server.json("/find?words=a%20red%20square")["note"] is None

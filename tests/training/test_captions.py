@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 import likewise
+from likewise.data.words import all_words
 from likewise.training import learner as module
 from likewise.training.plan import make_plan
 from likewise.training.progress import Observer, words
@@ -275,6 +276,21 @@ def test_vectors_with_captions_are_vectors():
 def test_images_without_captions_are_refused_in_a_sentence(tmp_path):
     with pytest.raises(RecipeError, match=r"^pairs captions needs images with captions \(.*\), got none in digits$"):
         trainer(tmp_path, source="digits")
+
+
+def test_the_words_that_were_trained_on_stand_beside_the_tokenizer(tmp_path):
+    source = pictures()
+    run = trainer(tmp_path / "run", source=source)
+    assert len(run.plan.test) > 0
+    found = run.run()
+    trained_on = [text for item in run.plan.train for text in source["captions"][item]]
+    assert (found.folder / "words.txt").read_text().split() == all_words(trained_on)
+    held_out = set(all_words(text for texts in source["captions"] for text in texts)) - set(all_words(trained_on))
+    assert held_out
+    encoder = found.encoder
+    assert encoder.unseen("noise of kind 0 zzz " + min(held_out)) == ["zzz", min(held_out)]
+    (found.folder / "words.txt").unlink()
+    assert found.encoder.unseen("zzz") == [], "a run from before there was such a file"
 
 
 # The image tower of another run

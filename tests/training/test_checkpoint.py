@@ -1,6 +1,7 @@
 """A checkpoint comes back to the bit, or is recognised as damaged, whatever happens to the disk or the process."""
 
 import errno
+import hashlib
 import json
 import math
 import os
@@ -311,6 +312,48 @@ def test_when_all_are_damaged_there_is_none(two):
 def test_tensors_without_json_are_no_checkpoint(two):
     (two / "step-000002.json").unlink()
     assert newest(two, fail).step == 1
+
+
+def sealed(folder, body):
+    """Give step 2 this JSON, with the digest that fits it: whoever hands a run over can do so."""
+    digest = hashlib.sha256(body).hexdigest().encode()
+    (folder / "step-000002.json").write_bytes(b'{"sha256": "%s", "checkpoint": %s}\n' % (digest, body))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        *(b"", b"[]", b"null", b"2", b"{}", b'{"step": "2"}', b'{"step": 2}', b'{"step": 2, "tensors": []}', b"\xff"),
+        *(b"[" * 100_000, b'{"step": 2, "tensors": {"file": 5}}'),
+    ],
+    ids=lambda body: body[:20].decode(errors="replace"),
+)
+def test_json_of_other_content_is_no_checkpoint(two, body):
+    sealed(two, body)
+    assert damaged_newest(two) == "its JSON is not that of a checkpoint"
+    save(two, 3, TENSORS, {})
+    assert newest(two, fail).step == 3
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "reason"),
+    [
+        ("state", {"$float": []}, "its JSON is not that of a checkpoint"),
+        ("state", {"$dict": [[[], 1]]}, "its JSON is not that of a checkpoint"),
+        ("state", {"$tuple": 5}, "its JSON is not that of a checkpoint"),
+        ("strides", {"weight": [10**12, 1]}, "its strides are not those of weight"),
+        ("strides", {"weight": [0, 0]}, "its strides are not those of weight"),
+        ("strides", {"weight": [1]}, "its JSON is not that of a checkpoint"),
+        ("strides", {"weight": "ab"}, "its JSON is not that of a checkpoint"),
+        ("strides", {"weight": [10**30, 1]}, "its JSON is not that of a checkpoint"),
+        ("strides", [], "its JSON is not that of a checkpoint"),
+    ],
+)
+def test_a_state_or_strides_of_other_content_are_no_checkpoint(two, key, value, reason):
+    content = json.loads((two / "step-000002.json").read_bytes())["checkpoint"]
+    (content["tensors"] if key == "strides" else content)[key] = value
+    sealed(two, json.dumps(content).encode())
+    assert damaged_newest(two) == reason
 
 
 # Full disks

@@ -77,3 +77,49 @@ def test_tensorboard_gets_the_numbers(tmp_path):
     events.Reload()
     assert [(event.step, event.value) for event in events.Scalars("loss")] == [(10, 5.0), (20, 10.0)]
     assert events.Tags()["scalars"] == ["loss"], "the step is the axis, no curve"
+
+
+NO_ROWS = [
+    '{"loss": 0.5}',
+    '{"step": null, "loss": 0.5}',
+    '{"step": "10", "loss": 0.5}',
+    '{"step": true}',
+    '{"step": -1}',
+    '{"step": 10.0}',
+    '{"step": 1' + "0" * 400 + "}",
+    '{"step": 1' + "0" * 5000 + "}",
+    '{"step": 10, "loss": "low"}',
+    '{"step": 10, "loss": [1, 2]}',
+    '{"step": 10, "loss": {"a": 1}}',
+    '{"step": 10, "loss": NaN}',
+    '{"step": 10, "loss": -Infinity}',
+    '{"step": 10, "loss": 1e999}',
+    '{"step": 10, "size": 1' + "0" * 400 + "}",
+    '{"step": 10, "health": "well"}',
+    '{"step": 10, "health": [1]}',
+    '{"step": 10, "health": null}',
+    '{"step": 10, "accuracy": 0.5}',
+    '{"step": 10, "accuracy": ["half"]}',
+    "[" * 100_000,
+    '{"step": ' * 100_000,
+    "[10, 20]",
+    "10",
+    "null",
+    "",
+    "\x00",
+]
+
+
+@pytest.mark.parametrize("text", NO_ROWS, ids=[text[:30] for text in NO_ROWS])
+def test_a_line_that_is_no_row_is_left_out_and_the_others_stay(tmp_path, text):
+    path = write(tmp_path, [10, 20])
+    first, second = path.read_text().splitlines()
+    path.write_text(f"{first}\n{text}\n{second}\n")
+    assert steps(path) == [10, 20]
+    write(tmp_path, [30], first=20)
+    assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [10, 20, 30]
+
+
+def test_what_is_no_regular_file_is_no_rows(tmp_path):
+    (tmp_path / "metrics.jsonl").symlink_to("/dev/zero")
+    assert read(tmp_path / "metrics.jsonl") == []

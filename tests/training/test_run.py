@@ -1,9 +1,12 @@
 """A run's folder, and the encoder that it leaves behind."""
 
+import json
+import re
 import shutil
 
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
 from torch import nn
 
@@ -327,3 +330,77 @@ def test_channels_are_standardised_by_the_sequences_trained_on_and_no_padding(ah
     assert std == pytest.approx(samples.std(axis=0).tolist(), abs=1e-6)
     constant = data.open(np.stack([np.arange(40.0).reshape(4, 10), np.full((4, 10), 3.0)], axis=2))
     assert channel_statistics(constant, np.arange(4))[1][1] == 1
+
+
+# What stands in the file of the weights
+
+
+def with_metadata(run, folder, text):
+    """A copy of a run whose weights have this text for their pre-processing."""
+    shutil.copytree(run.folder, folder)
+    weights = safetensors.torch.load_file(folder / "encoder.safetensors")
+    safetensors.torch.save_file(weights, folder / "encoder.safetensors", metadata={"preprocessing": text})
+    return folder
+
+
+HOSTILE = {
+    "channels": [
+        (10**9, r"expected (items that fit in memory|1000000000 finite numbers for mean), got .*"),
+        ("1", r"expected a whole number >= 1 for channels, got '1'"),
+        (0, r"expected a whole number >= 1 for channels, got '0'"),
+        (True, r"expected a whole number >= 1 for channels, got 'True'"),
+        (None, r"expected a whole number >= 1 for channels, got 'None'"),
+        (2, r"expected 2 finite numbers for mean, got others"),
+    ],
+    "size": [(10**9, r"expected items that fit in memory, .*"), (1.5, r"expected a whole number >= 1 for size, .*")],
+    "stored": [(-1, r"expected a whole number >= 0 for stored, got '-1'")],
+    "kind": [
+        ("video", r"expected a kind image, vector or sequence, got 'video'"),
+        ([], r"expected a kind .*, got '\[\]'"),
+    ],
+    "mean": [([[0.5]], r"expected 1 finite numbers for mean, got others"), (0.5, r"expected 1 finite numbers .*")],
+    "std": [([float("nan")], r"expected 1 finite numbers for std, got others")],
+    "fingerprint": [(5, r"expected a fingerprint as text and a temperature as a number, got others")],
+    "temperature": [("cold", r"expected a fingerprint as text and a temperature as a number, got others")],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"), [(name, *case) for name, cases in HOSTILE.items() for case in cases]
+)
+def test_a_pre_processing_that_cannot_be_is_one_sentence(digits, tmp_path, name, value, words):
+    folder = with_metadata(digits, tmp_path / "run", json.dumps(dict(digits.encoder.about) | {name: value}))
+    sentence = rf"^the weights of {folder} must have their pre-processing with them, {words}$"
+    with pytest.raises(RunError, match=sentence):
+        likewise.load(folder)
+    with pytest.raises(RunError, match=sentence):  # whoever starts from it
+        trained("digits", tmp_path / "other", encoder__init=str(folder))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[" * 100_000, "cannot be read: their pre-processing is nested too deeply"),
+        ('{"a": ' * 100_000 + "1" + "}" * 100_000, "cannot be read: their pre-processing is nested too deeply"),
+        ("{", "cannot be read: .*"),
+        ("[]", "must have their pre-processing with them, got no kind, .*"),
+        ("1" + "0" * 5000, "cannot be read: .*"),
+    ],
+    ids=["deep list", "deep object", "torn", "list", "number"],
+)
+def test_a_pre_processing_that_is_no_json_object_is_one_sentence(digits, tmp_path, text, words):
+    folder = with_metadata(digits, tmp_path / "run", text)
+    with pytest.raises(RunError, match=f"^the weights of {folder} {words}$"):
+        likewise.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("dim", 10**12), ("head", '"none"'), ("preset", '"nothing"'), ("name", '"resnet_tiny"')]
+)
+def test_a_recipe_that_is_not_that_of_the_weights_is_one_sentence(digits, tmp_path, key, value):
+    folder = shutil.copytree(digits.folder, tmp_path / "run")
+    text = re.sub(rf"^{key} = .*$", f"{key} = {value}", (folder / "recipe.toml").read_text(), flags=re.MULTILINE)
+    (folder / "recipe.toml").write_text(text)
+    with pytest.raises(ValueError, match=r"^[^\n]+$") as error:
+        likewise.load(folder)
+    assert type(error.value) in (RunError, RecipeError, ValueError)
