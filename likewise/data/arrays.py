@@ -24,6 +24,7 @@ from likewise.data.folder import stamp
 from likewise.data.images import fit, over_white, sixteen_bits
 from likewise.data.items import ROWS, Captions, DataError, Items, digest, make
 from likewise.data.labels import grouped, labelled
+from likewise.data.mapped import map_array
 from likewise.data.series import from_series, is_series
 from likewise.data.views import VIEWED, by_view
 from likewise.data.work import in_order
@@ -124,7 +125,7 @@ def from_npy(path: Path, name: str, size: int | None, cached: Path, progress: bo
         if opened.read(6) != b"\x93NUMPY":
             raise DataError(f"cannot read {name}: it is not an .npy array")
     try:
-        array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+        array = map_array(path)
     except (OSError, ValueError, EOFError) as error:
         raise DataError(f"cannot read {name}: {_why(error)}") from None
     if is_series(array):
