@@ -77,3 +77,24 @@ def test_tensorboard_gets_the_numbers(tmp_path):
     events.Reload()
     assert [(event.step, event.value) for event in events.Scalars("loss")] == [(10, 5.0), (20, 10.0)]
     assert events.Tags()["scalars"] == ["loss"], "the step is the axis, no curve"
+
+
+def test_tensorboard_forgets_what_a_resumed_run_gave_up(tmp_path):
+    event_accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    write(tmp_path, [10, 20, 30])
+    write(tmp_path, [25], first=20)
+    events = event_accumulator.EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    assert [event.step for event in events.Scalars("loss")] == [10, 20, 25]
+
+
+def test_a_place_that_tensorboard_cannot_have_is_said_once_and_done_without(tmp_path):
+    pytest.importorskip("tensorboard")
+    (tmp_path / "tensorboard").write_text("mine")
+    said = []
+    metrics = Metrics(tmp_path, 0, said.append)
+    for step in (1, 2):
+        metrics.write({"step": step, "loss": 0.5})
+    metrics.close()
+    assert steps(tmp_path / "metrics.jsonl") == [1, 2]
+    assert said == ["TensorBoard's curves end here: File exists; metrics.jsonl has them all"]
