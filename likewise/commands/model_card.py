@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from likewise import methods
-from likewise.commands.finetune import FIGURES, FineTuned
+from likewise.commands.finetune import FineTuned
 from likewise.training import metrics
 from likewise.training.recipe import Recipe
-from likewise.training.run import CaptionEncoder, Encoder
+from likewise.training.run import FINE_TUNED, CaptionEncoder, Encoder
 from likewise.training.trainer import KNN_TEST, KNN_TRAIN
 
 FORMATS = {"safetensors": (".safetensors",), "onnx": (".onnx",), "torchscript": (".pt", ".ts")}
@@ -44,7 +44,7 @@ def card(encoder: Encoder, run: Path | None, folder: Path, records: Mapping[str,
         raise ExportError(f"{path} is of another encoder, and is not written over: export into another folder")
     paper = f", {methods.METHODS[recipe.method].paper}" if recipe.method in methods.METHODS else ""
     tuned = run is not None and (run / "classifier.safetensors").exists()
-    measured = FineTuned(**json.loads((run / FIGURES).read_bytes())) if run and (run / FIGURES).exists() else None
+    measured = FineTuned(**json.loads((run / FINE_TUNED).read_bytes())) if run and (run / FINE_TUNED).exists() else None
     skipped = (run or Path()) / "skipped.txt"
     trained = f"{about['items']:,}" if "items" in about else "not known"
     if measured:
