@@ -88,6 +88,8 @@ def evaluate(
     keep_freed_memory()
     if by not in ("item", "frame"):
         raise ValueError(f"by must be item or frame, got {by!r}")
+    if seed < 0:
+        raise ValueError(f"seed must not be negative, got {seed}")
     subject = subject_of(encoder, train, layer=layer, columns=columns, size=size, seed=seed, progress=progress)
     if by == "frame" and not subject.hop:
         raise ValueError(f"only an encoder of sequences with frames can be measured by frame, got {subject.name}")
