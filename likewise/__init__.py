@@ -10,6 +10,7 @@ __version__ = "0.1.0"
 
 _MODULES = ("data", "dictionaries", "encoders", "evaluation", "losses", "methods", "pairs")
 _FUNCTIONS = {
+    "cache": "likewise.commands.cache",
     "embed": "likewise.commands.embed",
     "evaluate": "likewise.commands.evaluate",
     "explore": "likewise.commands.explore",

@@ -392,6 +392,22 @@ def demo(
 
 
 @app.command()
+def cache(
+    older_than: Annotated[
+        str | None, typer.Option(metavar="AGE", help="Remove what was not used for so long, as in 12h, 30d or 2w.")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Remove all that no process uses.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+) -> None:
+    """List the decoded images and recordings that are kept for the next start, or remove them."""
+    with said_in_one_sentence():
+        from likewise.commands.cache import cache as look_into_cache
+
+        found = look_into_cache("0h" if everything else older_than)
+    show_json(found.as_dict()) if as_json else show(found.table(), found.note())
+
+
+@app.command()
 def methods() -> None:
     """Every method, its three answers, its paper and its settings."""
     from likewise.methods import table

@@ -66,6 +66,7 @@ def test_every_command_of_the_readme_runs(command, folder, monkeypatch):
     if command.startswith("likewise explore "):
         explored(arguments, folder)
         return
+    monkeypatch.setenv("LIKEWISE_CACHE", str(folder / "cache"))  # which `likewise cache` removes entries from
     monkeypatch.chdir(folder)
     monkeypatch.setattr("likewise.commands.evaluate.TRAIN_FRAMES", 1000)  # of 20,000
     monkeypatch.setattr("likewise.commands.evaluate.TEST_FRAMES", 300)  # of 5,000

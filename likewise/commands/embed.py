@@ -21,13 +21,15 @@ from rich.console import Console
 from rich.progress import track
 
 from likewise import ranks
-from likewise.data import Items
+from likewise.data import DataError, Items
 from likewise.data.builtin import needed
+from likewise.data.mapped import change_of
 from likewise.data.sequences import Sequences
 from likewise.evaluation.geometry import LOOKED_AT, collapse_of
+from likewise.locks import only_writer
 from likewise.printing import note, storable
 from likewise.training.features import features
-from likewise.training.run import Encoder, check_layer, load
+from likewise.training.run import Encoder, NotFiniteError, check_layer, load
 from likewise.training.signals import Interrupted, end_on_signal
 
 SHARD = 4096  # items
@@ -88,42 +90,44 @@ def embed(
     rank, world = (found.rank, found.world) if found else (0, 1)
     if world > 1:
         out = out.with_name(f"{out.stem}-{rank:05}-of-{world:05}{out.suffix}")
-    there = f"--out must be a new file, got {out}, which is there"
-    if world == 1 and out.exists():
-        raise ValueError(there)
-    items = encoder.open(source, columns=columns, progress=progress and rank == 0)
-    if len(items) < world:
-        raise ValueError(f"ranks must be at most as many as the items, {len(items):,} in {items.name}, got {world:,}")
-    ids = np.array_split(np.arange(len(items)), world)[rank]
-    about = {
-        "encoder": encoder.fingerprint(layer),
-        "layer": layer,
-        "data": items.fingerprint,
-        "source": items.name,
-        "method": encoder.recipe.method,
-        "items": f"{rank} of {world}",
-    }
-    if out.exists():
-        if _about(out) == about:
-            return out
-        raise ValueError(there)
-    parts = out.with_name(f"{out.name}.parts")
-    with _writing(out):
-        _begin(parts, about)
-    with end_on_signal() as told:
-        paths = list(_shards(encoder, layer, items, ids, out, parts, told.is_set, progress and rank == 0))
+    with only_writer(out, out.with_name(f"{out.name}.lock")):
+        there = f"--out must be a new file, got {out}, which is there"
+        if world == 1 and out.exists():
+            raise ValueError(there)
+        items = encoder.open(source, columns=columns, progress=progress and rank == 0)
+        if len(items) < world:
+            counts = f"{len(items):,} in {items.name}, got {world:,}"
+            raise ValueError(f"ranks must be at most as many as the items, {counts}")
+        ids = np.array_split(np.arange(len(items)), world)[rank]
+        about = {
+            "encoder": encoder.fingerprint(layer),
+            "layer": layer,
+            "data": items.fingerprint,
+            "source": items.name,
+            "method": encoder.recipe.method,
+            "items": f"{rank} of {world}",
+        }
+        if out.exists():
+            if _about(out) == about:
+                return out
+            raise ValueError(there)
+        parts = out.with_name(f"{out.name}.parts")
         with _writing(out):
-            shards = Shards(paths, items, ids, np.load(paths[0], mmap_mode="r").shape[1], about)
-            temporary = parts / f"whole{out.suffix}"
-            WRITERS[out.suffix.lower()](temporary, shards)
-            if world > 1 and out.suffix.lower() == ".npy":
-                _settle(Path(shutil.copy(parts / "about.json", parts / "beside.json")), _beside(out))
-            doubt = collapse_of(shards.some(LOOKED_AT))
-            _settle(temporary, out)
-    shutil.rmtree(parts)
-    if doubt is not None and rank == 0:
-        say(doubt)
-    return out
+            _begin(parts, about)
+        with end_on_signal() as told:
+            paths = list(_shards(encoder, layer, items, ids, out, parts, told.is_set, progress and rank == 0))
+            with _writing(out):
+                shards = Shards(paths, items, ids, np.load(paths[0], mmap_mode="r").shape[1], about)
+                temporary = parts / f"whole{out.suffix}"
+                WRITERS[out.suffix.lower()](temporary, shards)
+                if world > 1 and out.suffix.lower() == ".npy":
+                    _settle(Path(shutil.copy(parts / "about.json", parts / "beside.json")), _beside(out))
+                doubt = collapse_of(shards.some(LOOKED_AT))
+                _settle(temporary, out)
+        shutil.rmtree(parts)
+        if doubt is not None and rank == 0:
+            say(doubt)
+        return out
 
 
 @contextmanager
@@ -185,6 +189,7 @@ def _shards(
         path = parts / f"{number:06}.npy"
         if not _is_whole(path, stop - start):
             vectors = features(network, encoder.augmentation, items, ids[start:stop]).numpy()
+            _check(vectors, items, ids[start:stop])
             temporary = path.with_suffix(".tmp")
             with _writing(out):
                 with temporary.open("wb") as file:
@@ -193,6 +198,16 @@ def _shards(
         yield path
         if told() and stop < len(ids):
             raise Interrupted(f"stopped after {stop:,} of {len(ids):,} items; the same command goes on")
+
+
+def _check(vectors: NDArray[np.float32], items: Items, ids: NDArray[np.int64]) -> None:
+    """Expect vectors that are finite, of items that are still the ones that were opened."""
+    if change := change_of(items.array):
+        raise DataError(f"the data changed while they were embedded: {change}; the same command starts again")
+    finite = np.isfinite(vectors).all(axis=1)
+    if not finite.all():
+        item = int(ids[finite.argmin()])
+        raise NotFiniteError(f"the encoder gives vectors that are not finite, for item {item:,} of {items.name} first")
 
 
 def _bounds(items: Items, ids: NDArray[np.int64]) -> Iterator[tuple[int, int]]:

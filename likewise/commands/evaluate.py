@@ -90,6 +90,8 @@ def evaluate(
     keep_freed_memory()
     if by not in ("item", "frame"):
         raise ValueError(f"by must be item or frame, got {by!r}")
+    if seed < 0:
+        raise ValueError(f"seed must not be negative, got {seed}")
     subject = subject_of(
         encoder, train, layer=layer, columns=columns, size=size, seed=seed, trust=trust, progress=progress
     )

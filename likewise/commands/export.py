@@ -5,16 +5,17 @@ What has to be known to use a file stands beside it as JSON, and of all files of
 Every file is read back and run first: what gets its name gives the encoder's own features, in batches of any size.
 """
 
+import contextlib
 import copy
 import hashlib
 import json
 import math
+import shutil
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import safetensors.torch
@@ -30,6 +31,7 @@ from likewise.data.tokens import END, PADDING, START
 from likewise.encoders.resnet import ResNet
 from likewise.encoders.sequence import SequenceEncoder
 from likewise.encoders.vit import VisionTransformer
+from likewise.locks import InUseError, only_writer
 from likewise.randomness import generator
 from likewise.training.features import PIECE
 from likewise.training.recipe import Recipe
@@ -44,6 +46,7 @@ RESIZED = {
     "stretch": "each side to stored (to size where 0), bicubic",
 }
 OPSET = 17  # of ONNX: the first with layer norm
+TEMPORARY = ".likewise-export-"  # how folders of files that are being made begin
 # Of torch's tracing exporters. They are not its newest; but that one, for ONNX, needs a package that nothing else does.
 SAID = (
     "You are using the legacy TorchScript-based ONNX export",
@@ -126,22 +129,43 @@ def export(
         texts["tokenizer.json"] = encoder.tokenizer.text
     records = {name: shared | tower.record for name, tower in towers.items()}
     texts |= {f"{name}.json": json.dumps(record, indent=2) + "\n" for name, record in records.items()}
-    for path in (out.with_name(name) for name in [*towers, *texts]):
-        if path.exists() and (path.name != "tokenizer.json" or path.read_text("utf-8") != texts[path.name]):
-            raise ExportError(f"--out must be a new file, got {path}, which is there")
-    texts[CARD] = card(encoder, None if isinstance(run, Encoder) else Path(run), out.parent, records)
-    base = next(folder for folder in out.absolute().parents if folder.is_dir())
     try:
-        with TemporaryDirectory(prefix=".likewise-export-", dir=base) as temporary:
-            made = Path(temporary)
+        with _made_in(out) as made:
+            for path in (out.with_name(name) for name in [*towers, *texts]):
+                if path.exists() and (path.name != "tokenizer.json" or path.read_text("utf-8") != texts[path.name]):
+                    raise ExportError(f"--out must be a new file, got {path}, which is there")
+            texts[CARD] = card(encoder, None if isinstance(run, Encoder) else Path(run), out.parent, records)
             differences = [_written(tower, records[name], made / name) for name, tower in towers.items()]
             for name, text in texts.items():
                 (made / name).write_text(text, encoding="utf-8", errors="surrogateescape")
-            out.parent.mkdir(parents=True, exist_ok=True)
             files = tuple((made / name).replace(out.with_name(name)) for name in [*towers, *texts])
     except OSError as error:
         raise ExportError(f"{out} could not be written: {error.strerror or error}") from None
     return Exported(files, chosen, max(differences))
+
+
+@contextmanager
+def _made_in(out: Path) -> Iterator[Path]:
+    """A folder beside `out` for files that do not have their names yet, for this process alone; then it is gone.
+
+    Folders that exports left behind when they were killed go first: nobody holds their locks.
+    """
+    mine = out.with_name(f"{TEMPORARY}{out.name}")
+    with only_writer(out, _lock_of(mine)):
+        for left in out.parent.glob(f"{TEMPORARY}*"):
+            if left.is_dir() and left != mine:
+                with contextlib.suppress(InUseError, OSError), only_writer(left, _lock_of(left)):
+                    shutil.rmtree(left)
+        shutil.rmtree(mine, ignore_errors=True)
+        mine.mkdir()
+        try:
+            yield mine
+        finally:
+            shutil.rmtree(mine, ignore_errors=True)
+
+
+def _lock_of(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.lock")
 
 
 def _format(out: Path, name: str | None) -> str:

@@ -7,6 +7,7 @@ import copy
 import dataclasses
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from torch.nn.functional import cross_entropy
 
 from likewise.commands.evaluate import renamed
 from likewise.data import DataError, Items
+from likewise.locks import LOCK, only_writer
 from likewise.printing import note
 from likewise.randomness import generator, number
 from likewise.training import optimizers, schedule
@@ -28,13 +30,21 @@ from likewise.training.batches import read
 from likewise.training.features import features
 from likewise.training.metrics import write_whole
 from likewise.training.plan import split
-from likewise.training.run import Encoder, RunError, load, save_module, save_weights
+from likewise.training.run import (
+    FINE_TUNED,
+    Encoder,
+    NotFiniteError,
+    RunError,
+    first_not_finite,
+    load,
+    save_module,
+    save_weights,
+)
 from likewise.training.towers import build_tower
 from likewise.training.trust import mark
 
 FEWEST_STEPS, FEWEST_EPOCHS = 300, 10
 WEIGHT_DECAY, WARMUP = 1e-4, 0.05
-FIGURES = "finetuned.json"  # what was measured, beside what was kept
 
 
 @dataclass(frozen=True)
@@ -100,63 +110,81 @@ def finetune(
         raise ValueError(
             f"batch size must be at least 2, epochs at least 1 and lr positive, got {batch_size}, {epochs}, {lr:g}"
         )
+    if seed < 0:
+        raise ValueError(f"seed must not be negative, got {seed}")
     folder = None if out is None else Path(out)
-    if folder is not None and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise RunError(f"--out must be a new folder, got {folder}, which holds something")
-    encoder = run if isinstance(run, Encoder) else load(run, trust=trust)
-    recipe, about = encoder.recipe, encoder.about
-    items = encoder.open(train, columns=columns, progress=progress)
-    tested = items if test is None else encoder.open(test, columns=columns, progress=progress)
-    if items.labels is None or tested.labels is None:
-        raise DataError(f"fine-tuning needs labels, got none in {(items if items.labels is None else tested).name}")
-    train_ids, test_ids = split(items, recipe) if test is None else (np.arange(len(items)), np.arange(len(tested)))
-    test_ids = test_ids[tested.labels[test_ids] >= 0]
-    picked = pick_labelled(items.labels, train_ids, labels, seed)
-    if len(picked) < 2 or not len(test_ids):
-        got = f"{len(picked)} and {len(test_ids)}"
-        raise DataError(f"fine-tuning needs at least 2 labelled items and one to test on, got {got} in {items.name}")
-    per_epoch = max(1, len(picked) // batch_size)
-    epochs = epochs or max(FEWEST_EPOCHS, -(-FEWEST_STEPS // per_epoch))
-    answers = torch.from_numpy(renamed(tested, items)[test_ids])
+    with nullcontext() if folder is None else _new_folder(folder):
+        encoder = run if isinstance(run, Encoder) else load(run, trust=trust)
+        recipe, about = encoder.recipe, encoder.about
+        items = encoder.open(train, columns=columns, progress=progress)
+        tested = items if test is None else encoder.open(test, columns=columns, progress=progress)
+        if items.labels is None or tested.labels is None:
+            raise DataError(f"fine-tuning needs labels, got none in {(items if items.labels is None else tested).name}")
+        train_ids, test_ids = split(items, recipe) if test is None else (np.arange(len(items)), np.arange(len(tested)))
+        test_ids = test_ids[tested.labels[test_ids] >= 0]
+        picked = pick_labelled(items.labels, train_ids, labels, seed)
+        if len(picked) < 2 or not len(test_ids):
+            got = f"{len(picked)} and {len(test_ids)}"
+            raise DataError(
+                f"fine-tuning needs at least 2 labelled items and one to test on, got {got} in {items.name}"
+            )
+        per_epoch = max(1, len(picked) // batch_size)
+        epochs = epochs or max(FEWEST_EPOCHS, -(-FEWEST_STEPS // per_epoch))
+        answers = torch.from_numpy(renamed(tested, items)[test_ids])
 
-    def accuracy(backbone: nn.Module, name: str) -> tuple[float, nn.Sequential]:
-        torch.manual_seed(number(seed, "classifier"))
-        classifier = nn.Linear(backbone.dim, len(items.classes))  # type: ignore[arg-type]
-        network = nn.Sequential(backbone, classifier).to(torch.accelerator.current_accelerator() or "cpu")
-        steps = _batches(picked, batch_size, epochs, seed)
-        total = per_epoch * epochs
-        console = Console(stderr=True, quiet=not progress)
-        _fit(network, encoder, items, track(steps, name, total, console=console, transient=True), total, lr, seed)
-        predicted = features(network, encoder.augmentation, tested, test_ids).argmax(dim=1)
-        return float((predicted == answers).double().mean()), network
+        def accuracy(backbone: nn.Module, name: str) -> tuple[float, nn.Sequential]:
+            torch.manual_seed(number(seed, "classifier"))
+            classifier = nn.Linear(backbone.dim, len(items.classes))  # type: ignore[arg-type]
+            network = nn.Sequential(backbone, classifier).to(torch.accelerator.current_accelerator() or "cpu")
+            steps = _batches(picked, batch_size, epochs, seed)
+            total = per_epoch * epochs
+            console = Console(stderr=True, quiet=not progress)
+            _fit(network, encoder, items, track(steps, name, total, console=console, transient=True), total, lr, seed)
+            if weight := first_not_finite(network):
+                raise NotFiniteError(
+                    f"{name} gave weights that are not finite, {weight} for one: lower --lr, {lr:g} now"
+                )
+            predicted = features(network, encoder.augmentation, tested, test_ids).argmax(dim=1)
+            return float((predicted == answers).double().mean()), network
 
-    fresh = build_tower(
-        recipe.with_values({"encoder.init": "", "encoder.frozen": False, "encoder.bn_splits": 1, "seed": seed}), about
-    ).encoder
-    from_scratch, _ = accuracy(fresh, "from scratch")
-    finetuned, network = accuracy(copy.deepcopy(encoder.backbone), "fine-tuning")
-    found = FineTuned(
-        finetuned=finetuned,
-        scratch=from_scratch,
-        encoder=f"{recipe.encoder.name} by {recipe.method}",
-        share=labels,
-        labels=len(picked),
-        test=len(test_ids),
-        classes=len(items.classes),
-        epochs=epochs,
-        batch_size=min(batch_size, len(picked)),
-        lr=lr,
-        seed=seed,
-    )
-    if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_whole(folder / "recipe.toml", recipe.toml())
-        if words := mark(folder, recipe.encoder.name):
-            note(words)
-        save_weights(folder, {"encoder": network[0], "head": encoder.head}, about)
-        save_module(folder / "classifier.safetensors", network[1], {"classes": json.dumps(items.classes)})
-        write_whole(folder / FIGURES, json.dumps(found.as_dict(), indent=2) + "\n")
-    return found
+        fresh = build_tower(
+            recipe.with_values({"encoder.init": "", "encoder.frozen": False, "encoder.bn_splits": 1, "seed": seed}),
+            about,
+        ).encoder
+        from_scratch, _ = accuracy(fresh, "from scratch")
+        finetuned, network = accuracy(copy.deepcopy(encoder.backbone), "fine-tuning")
+        found = FineTuned(
+            finetuned=finetuned,
+            scratch=from_scratch,
+            encoder=f"{recipe.encoder.name} by {recipe.method}",
+            share=labels,
+            labels=len(picked),
+            test=len(test_ids),
+            classes=len(items.classes),
+            epochs=epochs,
+            batch_size=min(batch_size, len(picked)),
+            lr=lr,
+            seed=seed,
+        )
+        if folder is not None:
+            if words := mark(folder, recipe.encoder.name):
+                note(words)
+            save_weights(folder, {"encoder": network[0], "head": encoder.head}, about)
+            save_module(folder / "classifier.safetensors", network[1], {"classes": json.dumps(items.classes)})
+            write_whole(folder / FINE_TUNED, json.dumps(found.as_dict(), indent=2) + "\n")
+            write_whole(folder / "recipe.toml", recipe.toml())  # last: a folder with a recipe is whole
+        return found
+
+
+@contextmanager
+def _new_folder(folder: Path) -> Iterator[None]:
+    """Keep a folder that holds nothing yet for this process."""
+    if folder.exists() and not folder.is_dir():
+        raise RunError(f"--out must be a new folder, got the file {folder}")
+    with only_writer(folder, folder / LOCK):
+        if any(path.name != LOCK for path in folder.iterdir()):
+            raise RunError(f"--out must be a new folder, got {folder}, which holds something")
+        yield
 
 
 def pick_labelled(labels: NDArray[np.int64], ids: NDArray[np.int64], share: float, seed: int) -> NDArray[np.int64]:

@@ -10,10 +10,10 @@ from typing import Any
 
 from likewise import methods
 from likewise.bounded import read_bounded
-from likewise.commands.finetune import FIGURES, FineTuned
+from likewise.commands.finetune import FineTuned
 from likewise.training import metrics
 from likewise.training.recipe import Recipe
-from likewise.training.run import CaptionEncoder, Encoder
+from likewise.training.run import FINE_TUNED, CaptionEncoder, Encoder
 from likewise.training.trainer import KNN_TEST, KNN_TRAIN
 
 FORMATS = {"safetensors": (".safetensors",), "onnx": (".onnx",), "torchscript": (".pt", ".ts")}
@@ -46,7 +46,7 @@ def card(encoder: Encoder, run: Path | None, folder: Path, records: Mapping[str,
         raise ExportError(f"{path} is of another encoder, and is not written over: export into another folder")
     paper = f", {methods.METHODS[recipe.method].paper}" if recipe.method in methods.METHODS else ""
     tuned = run is not None and (run / "classifier.safetensors").exists()
-    measured = _finetuned(run / FIGURES) if run and (run / FIGURES).exists() else None
+    measured = _finetuned(run / FINE_TUNED) if run and (run / FINE_TUNED).exists() else None
     skipped = (run or Path()) / "skipped.txt"
     trained = f"{about['items']:,}" if "items" in about else "not known"
     if measured:

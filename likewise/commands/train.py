@@ -2,19 +2,23 @@
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from likewise import ranks
+from likewise.locks import LOCK, only_writer
 from likewise.malloc import keep_freed_memory
 from likewise.report.contents import contents
 from likewise.report.page import render
 from likewise.training import plan
+from likewise.training.launch import together
 from likewise.training.metrics import write_whole
 from likewise.training.progress import Observer, Screen
 from likewise.training.recipe import Recipe, RecipeError, parse_settings, read_toml
-from likewise.training.run import Run, RunError
+from likewise.training.run import FINE_TUNED, Run, RunError
+from likewise.training.signals import end_at_once_on_signal
 from likewise.training.trainer import Trainer
 from likewise.training.trust import check_trust
 
@@ -97,38 +101,71 @@ def train(
     asked.pop("method", None)
     method = method if method is not None else whole.method or None
     observer = Screen() if progress and ranks.is_first() else Observer()
-    folder = _folder(source, method, out, resume)
-    if resume and (folder / "recipe.toml").exists():
-        method, asked = _resumed(folder, method, asked, trust)
-    if asked.get("training.devices", 1) > 1 and not ranks.launched() and sys.argv[0] in ("", "-", "-c"):
-        raise RecipeError(
-            "several devices start this program anew, so it must be a file: call train in a script, or use the command"
-        )
-    ready = plan.make_plan(source, method, asked, progress=progress and ranks.is_first(), trust=trust)
-    trainer = Trainer(ready, folder, observer, resume=resume)
-    run = trainer.run()
-    if ranks.is_first():
-        try:
-            with observer.waiting_for("writing the report"):
-                write_whole(run.report, render(contents(trainer, run.metrics)))
-        except ValueError as error:  # the run is whole all the same
-            observer.say(f"the report could not be written: {error}")
-    return run
+    folder = _folder(source, method, out)
+    with _written_by_this_run(folder, resume):
+        if resume and (folder / "recipe.toml").exists():
+            method, asked = _resumed(folder, method, asked, trust)
+        if asked.get("training.devices", 1) > 1 and not ranks.launched() and sys.argv[0] in ("", "-", "-c"):
+            raise RecipeError(
+                "several devices start this program anew, so it must be a file: call train in a script, or use the "
+                "command"
+            )
+        ready = plan.make_plan(source, method, asked, progress=progress and ranks.is_first(), trust=trust)
+        with together():
+            trainer = Trainer(ready, folder, observer, resume=resume)
+            run = trainer.run()
+        if ranks.is_first():
+            try:
+                with observer.waiting_for("writing the report"):
+                    write_whole(run.report, render(contents(trainer, run.metrics)))
+            except ValueError as error:  # the run is whole all the same
+                observer.say(f"the report could not be written: {error}")
+        return run
 
 
-def _folder(source: Any, method: str | None, out: str | Path | None, resume: bool) -> Path:
-    """The run's folder: free, or a run to go on with."""
+def _folder(source: Any, method: str | None, out: str | Path | None) -> Path:
+    """The run's folder: as given, else by the names of data and method."""
     name = Path(os.fspath(source)).stem if isinstance(source, str | os.PathLike) else "run"
     folder = Path(out) if out is not None else Path("runs") / "-".join(filter(None, [name or "run", method]))
     if folder.exists() and not folder.is_dir():
         raise RunError(f"--out must be a folder, got the file {folder}")
-    if not folder.exists() or not any(folder.iterdir()) or not ranks.is_first():
-        return folder
+    return folder
+
+
+@contextmanager
+def _written_by_this_run(folder: Path, resume: bool) -> Iterator[None]:
+    """Keep the folder for this run from before its data are opened until its report is written.
+
+    The first rank holds the lock for all of them. SIGTERM and Ctrl-C end the block; the trainer handles them itself
+    while it takes steps.
+    """
+
+    def stopped() -> str:
+        if (folder / "encoder.safetensors").exists():
+            return "stopped; the run itself is finished, and --resume writes its report"
+        if (folder / "recipe.toml").exists():
+            return "stopped; --resume goes on from the last checkpoint, or from the start where there is none"
+        return "stopped before the first step; the same command starts again"
+
+    with end_at_once_on_signal(stopped):
+        if not ranks.is_first():
+            yield
+            return
+        with only_writer(folder, folder / LOCK):
+            _check_folder(folder, resume)
+            yield
+
+
+def _check_folder(folder: Path, resume: bool) -> None:
+    """Expect a folder that is free, or a run to go on with."""
+    if all(path.name == LOCK for path in folder.iterdir()):
+        return
     if not (folder / "recipe.toml").exists():
         raise RunError(f"--out must be a new folder or a run, got {folder}, which holds other files")
+    if (folder / FINE_TUNED).exists():
+        raise RunError(f"{folder} holds a fine-tuned encoder, which cannot be trained further: choose another --out")
     if not resume:
         raise RunError(f"{folder} holds a run already: --resume goes on with it, another --out starts a new one")
-    return folder
 
 
 def _resumed(folder: Path, method: str | None, asked: Mapping[str, Any], trust: bool) -> tuple[str, dict[str, Any]]:

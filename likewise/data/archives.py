@@ -16,6 +16,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from likewise.data.items import DataError
+from likewise.data.mapped import map_array
 from likewise.data.memory import check_fits
 
 MAGIC = b"\x93NUMPY"
@@ -31,8 +32,7 @@ def map_npy(path: Path, name: str) -> NDArray[Any]:
     with _reading(name):
         with path.open("rb") as file:
             _read_header(file, path.stat().st_size, "it")
-        mapped: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-    return mapped
+        return map_array(path)
 
 
 class Archive:

@@ -2,8 +2,9 @@
 
 An entry is `<key>.npy`, the rows, and `<key>.json`, all the rest. An image is one row; a recording is as
 many as it has samples, and the JSON then holds the offsets. The JSON comes last, by a rename, so an
-entry is there whole or not at all; one writer at a time holds `<key>.lock`. The key is made of the files'
-paths, sizes and times: a changed file is another key.
+entry is there whole or not at all; its time is that of its last use. Whoever writes files of a key holds
+`<key>.lock`, so temporary files whose lock is free are those of a writer that was killed. The key is made of
+the files' paths, sizes and times: a changed file is another key.
 """
 
 import contextlib
@@ -11,6 +12,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import shutil
 import struct
 import threading
@@ -28,10 +30,12 @@ from numpy.typing import NDArray
 from likewise.data.folder import File
 from likewise.data.images import DECODER, quiet
 from likewise.data.items import Captions, DataError, Skipped, start_digest
+from likewise.data.mapped import map_array
 from likewise.data.work import counted, in_order
 from likewise.memory import amount
 
 HEADER = 128  # bytes before the first row
+OURS = re.compile(r"(?P<key>[0-9a-f]{40})\.(?P<kind>json|npy|note|lock|(.+\.)?tmp)")  # nobody else's file is touched
 
 Chunk = Callable[[], Iterable[NDArray[Any] | str]]
 
@@ -86,24 +90,28 @@ def cache_key(kind: str, root: Path, files: Iterable[File], size: int | None = N
 
 
 def noted(place: Path, key: str, find: Callable[[], int]) -> int:
-    """A number that is dear to find, found once."""
+    """Cache an expensive number on disk."""
     path = place / f"{key}.note"
     with contextlib.suppress(OSError, ValueError):
-        return int(path.read_text())
+        number = int(path.read_text())
+        _note_use(path)
+        return number
     number = find()
     with _writing(place):
         place.mkdir(parents=True, exist_ok=True)
-        _replace(path, str(number).encode())
+        with FileLock(lock_of(place, key)):
+            _replace(path, str(number).encode())
     return number
 
 
 def fetch(place: Path, key: str, plan: Callable[[], Plan], name: str, progress: bool) -> Stored:
     """The entry of this key, made by `plan` where there is none; a second opener waits for the first."""
+    remove_leftovers(place)
     if (stored := _read(place, key)) is not None:
         return stored
     with _writing(place):
         place.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(place / f"{key}.lock")
+        lock = FileLock(lock_of(place, key))
         lock.acquire()
     try:
         if (stored := _read(place, key)) is None:
@@ -116,13 +124,33 @@ def fetch(place: Path, key: str, plan: Callable[[], Plan], name: str, progress: 
     return stored
 
 
+def remove_leftovers(place: Path) -> None:
+    """Remove the temporary files of writers that were killed."""
+    for left in place.glob("*.tmp"):
+        if ours := OURS.fullmatch(left.name):
+            # If somebody holds the lock, that is a Timeout, which is an OSError too.
+            with contextlib.suppress(OSError), FileLock(lock_of(place, ours["key"]), timeout=0):
+                left.unlink(missing_ok=True)
+
+
+def lock_of(place: Path, key: str) -> Path:
+    """The lock file that the writer of an entry or note holds."""
+    return place / f"{key}.lock"
+
+
+def _note_use(path: Path) -> None:
+    with contextlib.suppress(OSError):  # the cache may be somebody else's, and only to be read
+        os.utime(path)
+
+
 def _read(place: Path, key: str) -> Stored | None:
     try:
         record = json.loads((place / f"{key}.json").read_bytes())
         rows = place / f"{key}.npy"
         if rows.stat().st_size != record["bytes"]:
             return None
-        array = np.load(rows, mmap_mode="r", allow_pickle=False)
+        array = map_array(rows)
+        _note_use(place / f"{key}.json")
         captions = record.get("captions")  # not in entries from before there were any
         return Stored(
             array=array,
@@ -165,6 +193,7 @@ def _write(place: Path, key: str, plan: Plan, name: str, progress: bool) -> None
         if not kept:
             raise DataError(f"no readable {plan.what} in {name}: {skipped[0].path}: {skipped[0].reason}")
         record = {
+            "source": os.path.abspath(os.path.expanduser(name)),
             "offsets": offsets if plan.ragged else None,
             "paths": None if paths is None else [paths[row] for row in kept],
             "labels": None if plan.labels is None else plan.labels[kept].tolist(),

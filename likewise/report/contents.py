@@ -163,7 +163,7 @@ def charts(rows: Sequence[dict[str, Any]], recipe: Recipe) -> list[dict[str, Any
             rows,
             recall_at_10="recall@10",
         ),
-        _chart("k-NN accuracy", "On items not trained on; the last step counts, not the best.", rows, knn="k-NN"),
+        _chart("k-NN accuracy", _knn_note(rows), rows, knn="k-NN"),
         _chart(
             "Effective rank",
             "How many directions the embeddings of held-out items use, if any were held out.",
@@ -182,6 +182,15 @@ def charts(rows: Sequence[dict[str, Any]], recipe: Recipe) -> list[dict[str, Any
     ]
     stored = recipe.dictionary.kind != "batch"
     return [c for c in drawn if c["series"][0]["points"] and (stored or not c["title"].startswith("Dictionary"))]
+
+
+def _knn_note(rows: Sequence[dict[str, Any]]) -> str:
+    """Which items the k-NN while training looks at: fewer than the one at the top, where that would take long."""
+    last = next((row for row in reversed(rows) if row.get("knn_items")), None)
+    if last is None:
+        return "On items not trained on; the last step counts, not the best."
+    which = f"{last['knn_items']:,} items not trained on, among {last['knn_labels']:,} labelled ones"
+    return f"On {which}; the figure at the top may look at more of both. The last step counts, not the best."
 
 
 def horizon(trainer: Trainer, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -1,8 +1,12 @@
 """The curves of a run: `metrics.jsonl`, one object a logged step, and TensorBoard where it is installed."""
 
+import contextlib
 import json
 import math
-from collections.abc import Mapping
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -13,29 +17,76 @@ LARGEST = 1e300  # of a number that was measured; infinity and NaN are none
 class Metrics:
     """Appends rows, and mirrors their numbers to TensorBoard. After a resume it goes on behind `step`."""
 
-    def __init__(self, folder: Path, step: int = 0) -> None:
-        self.path = folder / "metrics.jsonl"
+    def __init__(self, folder: Path, step: int = 0, say: Callable[[str], None] = lambda sentence: None) -> None:
+        self.path, self._say = folder / "metrics.jsonl", say
         self.rows = [row for row in read(self.path) if row["step"] <= step]
         write_whole(self.path, "".join(line(row) for row in self.rows))
         self._file = self.path.open("a", encoding="utf-8")
-        self._board: Any = None
+        self._board: Board | None = None
         if find_spec("tensorboard"):
-            from torch.utils.tensorboard import SummaryWriter
-
-            self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
+            with self._dispensable():
+                self._board = Board(folder / "tensorboard", step)
 
     def write(self, row: Mapping[str, Any]) -> None:
         self.rows.append(dict(row))
         self._file.write(line(row))
         self._file.flush()
         if self._board is not None:
-            for name, value in numbers(row).items():
-                self._board.add_scalar(name, value, row["step"])
+            with self._dispensable():
+                self._board.write(row["step"], numbers(row))
 
     def close(self) -> None:
         self._file.close()
         if self._board is not None:
-            self._board.close()
+            with self._dispensable():
+                self._board.close()
+
+    @contextlib.contextmanager
+    def _dispensable(self) -> Iterator[None]:
+        """Say once that TensorBoard cannot be written, and do without it from then on."""
+        try:
+            yield
+        except Exception as error:  # whatever goes wrong there, the run and metrics.jsonl go on
+            board, self._board = self._board, None
+            if board is not None:
+                with contextlib.suppress(Exception):
+                    board.close()
+            why = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
+            self._say(f"TensorBoard's curves end here: {why}; metrics.jsonl has them all")
+
+
+class Board:
+    """An event file for TensorBoard.
+
+    TensorBoard's own writer does the same in a thread, whose failure it hands on to whoever writes next.
+    """
+
+    def __init__(self, folder: Path, step: int) -> None:
+        from tensorboard.compat.proto import event_pb2, summary_pb2
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        self._event, self._summary = event_pb2.Event, summary_pb2.Summary
+        folder.mkdir(parents=True, exist_ok=True)
+        name = f"events.out.tfevents.{time.time():010.0f}.{socket.gethostname()}.{os.getpid()}"
+        self._file = (folder / name).open("ab")
+        self._records = RecordWriter(self._file)
+        self._append(file_version="brain.Event:2")
+        # What earlier files have of later steps was given up when the run went back before them.
+        self._append(step=step + 1, session_log=event_pb2.SessionLog(status=event_pb2.SessionLog.START))
+        self._file.flush()
+
+    def write(self, step: int, values: Mapping[str, float]) -> None:
+        summary = self._summary(
+            value=[self._summary.Value(tag=name, simple_value=value) for name, value in values.items()]
+        )
+        self._append(step=step, summary=summary)
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _append(self, **content: Any) -> None:
+        self._records.write(self._event(wall_time=time.time(), **content).SerializeToString())
 
 
 def numbers(row: Mapping[str, Any]) -> dict[str, float]:

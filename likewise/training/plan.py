@@ -210,11 +210,20 @@ def check(recipe: Recipe, items: Items, train: int) -> None:
     for name in (*(f"training.{count}" for count in counts), "encoder.bn_splits"):
         if recipe.value(name) < 1:
             raise RecipeError(f"{name} must be at least 1, got {recipe.value(name)}")
-    for name in ("training.steps", "training.chunk", "data.workers", "optimizer.clip", "optimizer.weight_decay"):
+    for name in (
+        "seed",
+        "training.steps",
+        "training.chunk",
+        "data.workers",
+        "optimizer.clip",
+        "optimizer.weight_decay",
+    ):
         if recipe.value(name) < 0:
             raise RecipeError(f"{name} must not be negative, got {recipe.value(name)}")
     if recipe.optimizer.lr <= 0:
         raise RecipeError(f"optimizer.lr must be positive, got {recipe.optimizer.lr:g}")
+    if recipe.optimizer.lr > torch.finfo(torch.float32).max:  # one step with it would leave no finite weight
+        raise RecipeError(f"optimizer.lr must be at most 3.4e38, as weights are, got {recipe.optimizer.lr:g}")
     if not 0 <= recipe.optimizer.warmup <= 1:
         raise RecipeError(f"optimizer.warmup must be a share from 0 to 1, got {recipe.optimizer.warmup:g}")
     check_choice("optimizer.schedule", recipe.optimizer.schedule, schedule.SCHEDULES)

@@ -13,7 +13,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from likewise.printing import printable
 
 SECONDS_BETWEEN_LINES = 15.0
-EVALUATED = {"knn": "k-NN", "recall_at_10": "recall@10 held out"}
 
 
 class Observer:
@@ -59,7 +58,7 @@ class Screen(Observer):
             self._bar.add_task("", total=total, completed=step)
 
     def row(self, row: Mapping[str, Any]) -> None:
-        self._evaluated |= {words: row[name] for name, words in EVALUATED.items() if row.get(name) is not None}
+        self._evaluated |= held_out_figures(row)
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], completed=row["step"], description=words(row, self._evaluated))
         elif time.monotonic() - self._last > SECONDS_BETWEEN_LINES or row["step"] == self._total:
@@ -89,6 +88,17 @@ class Screen(Observer):
 def plain(text: str) -> str:
     """Text that neither rich nor the terminal takes for instructions."""
     return escape(printable(text))
+
+
+def held_out_figures(row: Mapping[str, Any]) -> dict[str, float]:
+    """What a row says of held-out items, by the words that it is shown with."""
+    found = {}
+    if row.get("knn") is not None:
+        # The report and `evaluate` may look at more items: a figure without their number could not be compared.
+        found[f"k-NN of {row['knn_items']:,} items"] = row["knn"]
+    if row.get("recall_at_10") is not None:
+        found["recall@10 held out"] = row["recall_at_10"]
+    return found
 
 
 def words(row: Mapping[str, Any], evaluated: Mapping[str, float]) -> str:

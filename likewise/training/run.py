@@ -41,9 +41,15 @@ from likewise.training.trust import check_trust
 WORDS = "words.txt"  # of the captions that were trained on
 LARGEST_TEXT = 64 << 20  # bytes of a tokenizer, or of words
 
+FINE_TUNED = "finetuned.json"  # what fine-tuning measured, beside what it kept
+
 
 class RunError(ValueError):
     """A folder that is not the run it should be: one sentence."""
+
+
+class NotFiniteError(ValueError):
+    """A loss or a weight that is NaN or infinite."""
 
 
 @dataclass(frozen=True)
@@ -253,14 +259,16 @@ def save_weights(folder: Path, parts: Mapping[str, nn.Module], preprocessing: Ma
 
 
 def save_module(path: Path, module: nn.Module, about: dict[str, str]) -> None:
-    """Write a module's weights, and what is to be known of them: whole or not at all."""
+    """Write a module's weights, and what is to be known of them: whole or not at all, and only if they are finite."""
+    if name := first_not_finite(module):
+        raise NotFiniteError(f"{path} is not written: its weights are not finite, {name} for one; lower the lr")
     state = {key: value.detach().cpu().contiguous().clone() for key, value in module.state_dict().items()}
     temporary = path.with_suffix(".tmp")
     try:
         temporary.write_bytes(safetensors.torch.save(state, metadata=about))
         temporary.replace(path)
     except OSError as error:
-        raise RunError(f"{path} could not be written: {error}; its checkpoint is, --resume tries again") from None
+        raise RunError(f"{path} could not be written: {error.strerror or error}") from None
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -270,6 +278,20 @@ def save_words(folder: Path, captions: Iterable[str]) -> None:
     words = "\n".join(all_words(captions))
     if len(words.encode()) <= LARGEST_TEXT:  # they only serve a note, and what is larger would not be read again
         metrics.write_whole(folder / WORDS, words)
+
+
+def first_not_finite(module: nn.Module) -> str:
+    """The name of the first parameter that holds NaN or infinity; empty if all are finite.
+
+    Buffers are not looked at: an attention mask may well hold minus infinity, and statistics of batch norm that are
+    not finite come with a loss that is not.
+    """
+    parameters = dict(module.named_parameters())
+    if not parameters:
+        return ""
+    # One answer for all of them: each read from an accelerator makes the host wait.
+    finite = torch.stack([value.detach().isfinite().all() for value in parameters.values()])
+    return next((name for name, is_finite in zip(parameters, finite.tolist(), strict=True) if not is_finite), "")
 
 
 def load(folder: str | Path, *, trust: bool = False) -> Encoder:
@@ -283,7 +305,10 @@ def load(folder: str | Path, *, trust: bool = False) -> Encoder:
     if not (folder / "recipe.toml").exists():
         raise RunError(f"{folder} is not a run: expected a folder with recipe.toml")
     if not (folder / "encoder.safetensors").exists():
-        raise RunError(f"{folder} has no encoder.safetensors yet: the run has not finished; --resume goes on with it")
+        raise RunError(
+            f"{folder} has no encoder.safetensors yet: the run has not finished; `likewise train` goes on with it, "
+            "given the same options and --resume"
+        )
     recipe = Recipe().with_values(read_toml(folder / "recipe.toml"))
     check_trust(folder / "recipe.toml", recipe.encoder.name, trust)
     captioned = recipe.pairs.kind == "captions" and (folder / "text.safetensors").exists()
@@ -309,6 +334,9 @@ def load(folder: str | Path, *, trust: bool = False) -> Encoder:
             module.eval()
     except RuntimeError:
         raise RunError(f"the weights of {folder} are not those of its recipe.toml: one of them was changed") from None
+    for part in (backbone, head, *text):
+        if name := first_not_finite(part):
+            raise RunError(f"the weights of {folder} are not finite, {name} for one: train again with a lower lr")
     if not text or tokenizer is None:
         return Encoder(backbone, head, recipe, about).eval()
     return CaptionEncoder(backbone, head, *text, tokenizer, recipe, about, words).eval()

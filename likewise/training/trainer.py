@@ -5,25 +5,22 @@ It takes steps, writes down what they show, keeps checkpoints, and ends well whe
 
 import hashlib
 import json
-import logging
 import threading
 import time
-import warnings
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from lightning_fabric import Fabric
-from lightning_fabric.strategies.ddp import DDPStrategy
-from lightning_fabric.utilities.exceptions import MisconfigurationException
 from numpy.typing import NDArray
 from torch import Tensor
 
 from likewise import ranks
 from likewise.data import Items
 from likewise.data.items import Captions as Texts
+from likewise.data.items import DataError
+from likewise.data.mapped import change_of
 from likewise.data.sequences import Sequences
 from likewise.data.tokens import PADDING, Tokenizer
 from likewise.dictionaries import InBatch
@@ -40,12 +37,22 @@ from likewise.training import checkpoint, plan, schedule
 from likewise.training.batches import Batches, Pairs, visits
 from likewise.training.features import evaluating, features, place_of, text_features
 from likewise.training.health import LOOKED_AT, SOFTMAX, Health, Signs, chance, shape_of_batch
+from likewise.training.launch import launch
 from likewise.training.learner import Learner, Taken
 from likewise.training.metrics import Metrics, write_whole
 from likewise.training.plan import Plan, spread
 from likewise.training.progress import Observer
-from likewise.training.recipe import Recipe, RecipeError
-from likewise.training.run import Run, RunError, preprocessing, read_text, save_weights, save_words
+from likewise.training.recipe import RecipeError
+from likewise.training.run import (
+    NotFiniteError,
+    Run,
+    RunError,
+    first_not_finite,
+    preprocessing,
+    read_text,
+    save_weights,
+    save_words,
+)
 from likewise.training.scores import LookUp
 from likewise.training.signals import Interrupted, end_on_signal
 from likewise.training.towers import CaptionTower
@@ -53,10 +60,6 @@ from likewise.training.trust import mark
 
 KNN_TRAIN, KNN_TEST = 5000, 1000  # at most so many items are looked at while training
 EVALUATION_SHARE = 0.02  # of the time, about
-
-
-class NotFiniteError(ValueError):
-    """The loss is no number any more."""
 
 
 class Captioned(NamedTuple):
@@ -75,8 +78,7 @@ class Trainer:
         self.plan, self.recipe, self.folder, self.observer = ready, ready.recipe, folder, observer
         self.resume = resume
         options = self.recipe.training
-        self.fabric = build_fabric(self.recipe)
-        self.fabric.launch()
+        self.fabric = launch(self.recipe)
         if not self.fabric.is_global_zero:
             self.observer = Observer()
         train = torch.from_numpy(ready.train)
@@ -112,7 +114,7 @@ class Trainer:
         metrics: Metrics | None = None
         try:
             self.observer.plan(self._plan_lines(first))
-            metrics = Metrics(self.folder, first) if self.fabric.is_global_zero else None
+            metrics = Metrics(self.folder, first, self.observer.say) if self.fabric.is_global_zero else None
             self.observer.start(first, self.total)
             with end_on_signal() as told:
                 self._loop(first, metrics, told)
@@ -136,7 +138,10 @@ class Trainer:
             parts = {"head": tower.head}
             if isinstance(tower, CaptionTower):
                 parts |= {"text": tower.text.encoder, "text_head": tower.text.head}
-            save_weights(self.folder, parts | {"encoder": tower.encoder}, about)  # last: where it is, all are
+            try:
+                save_weights(self.folder, parts | {"encoder": tower.encoder}, about)  # last: where it is, all are
+            except RunError as error:
+                raise RunError(f"{error}; the last checkpoint is kept, and --resume tries again") from None
         self.fabric.barrier()
         return Run(self.folder)
 
@@ -167,6 +172,8 @@ class Trainer:
             stop = (logs or ranks.count() == 1) and ranks.any_of(told.is_set(), self.fabric.device)
             if done % options.checkpoint_every == 0 or last or stop:
                 self._check_finite()
+                self._check_weights(done)
+                self._check_data()
                 self._save(done)
             if stop and not last:
                 raise Interrupted(f"stopped after step {done:,} of {self.total:,}; --resume goes on from there")
@@ -266,7 +273,8 @@ class Trainer:
             return found
         known = network(train)
         if known.isfinite().all():
-            found["knn"] = knn(known, labels[train], rows, labels[test]).accuracy
+            vote = knn(known, labels[train], rows, labels[test])
+            found |= {"knn": vote.accuracy, "knn_items": vote.test, "knn_labels": vote.train}
         return found
 
     @torch.no_grad()
@@ -300,6 +308,24 @@ class Trainer:
             f"the loss was not finite at step {step + 1}; its items are in {self.folder / 'not_finite.json'}; "
             "lower optimizer.lr, set optimizer.clip = 1.0, or raise loss.temperature"
         )
+
+    def _check_weights(self, done: int) -> None:
+        """Stop at weights that are not finite, before they are saved: no loss shows what the last step did to them."""
+        name = first_not_finite(self.learner.tower) or first_not_finite(self.learner.loss)
+        if ranks.any_of(bool(name), self.fabric.device):
+            raise NotFiniteError(
+                f"the weights were not finite after step {done:,}{f', {name} for one' * bool(name)}; "
+                "lower optimizer.lr, or set optimizer.clip = 1.0"
+            )
+
+    def _check_data(self) -> None:
+        """Stop where the file that items are read from has changed since it was opened; all ranks stop together."""
+        words = change_of(self.plan.items.array)
+        if ranks.any_of(bool(words), self.fabric.device):
+            raise DataError(
+                f"the data changed while the run went on: {words or 'another rank has noticed it'}; "
+                "put them back as they were, and --resume goes on from the last checkpoint"
+            )
 
     def _pairs(self, labels: Tensor | None) -> Pairs:
         """The recipe's answer to the first question; labels are groups where there are no others."""
@@ -408,24 +434,3 @@ class Trainer:
 def windows_an_item(items: Items, window: int) -> float:
     """How many windows an item is long, on average: a whole sequence is embedded, a window of it trained on."""
     return max(1.0, float(items.lengths.mean()) / window) if isinstance(items, Sequences) else 1.0
-
-
-def build_fabric(recipe: Recipe) -> Fabric:
-    """Devices, ranks and precision; under torchrun or SLURM those that were launched."""
-    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # its banner
-    # A 1 × 1 convolution's gradient has its own strides; copying them costs nothing that can be measured.
-    warnings.filterwarnings("ignore", message="Grad strides do not match bucket view strides")
-    found = ranks.launched()
-    devices = found.on_this_machine if found else recipe.training.devices
-    nodes = found.world // devices if found else 1
-    ddp = DDPStrategy(process_group_backend=None if torch.cuda.is_available() else "gloo")
-    try:
-        return Fabric(
-            accelerator="auto",
-            devices=devices,
-            num_nodes=nodes,
-            strategy=ddp if devices * nodes > 1 else "auto",
-            precision=recipe.training.precision,  # type: ignore[arg-type]
-        )
-    except (MisconfigurationException, RuntimeError) as error:
-        raise RecipeError(f"{devices} devices on {nodes} machines cannot be used: {error}") from None

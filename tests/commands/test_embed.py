@@ -2,10 +2,13 @@
 
 import json
 import os
+import shutil
 import signal
 
 import numpy as np
 import pytest
+import safetensors
+import safetensors.torch
 import torch
 from PIL import Image
 from typer.testing import CliRunner
@@ -271,3 +274,62 @@ def test_vectors_that_have_collapsed_are_said_to_have_in_the_words_of_training(r
     path = likewise.embed(run.folder, pixels, out=tmp_path / "vectors.npy", progress=False, say=said.append)
     assert said == [verdict(geometry(torch.from_numpy(np.load(path))))]
     assert said[0].startswith("collapsed: nearly all items have the same embedding (two items have a mean cosine of ")
+
+
+def test_a_second_embed_into_the_same_file_is_refused_and_the_first_goes_on(run, expected, tmp_path, made):
+    out, second = tmp_path / "v.npy", []
+    made.at(1, lambda: second.append(command(run.folder, "--out", out, "--layer", "head")))
+    likewise.embed(run.folder, out=out, progress=False)
+    (result,) = second
+    assert result.exit_code == 1
+    assert result.stderr == (
+        f"likewise: {out} is in use: another likewise process writes to it; wait until it ends, or choose another "
+        "--out\n"
+    )
+    assert np.array_equal(np.load(out), expected.vectors)
+    assert os.listdir(tmp_path) == ["v.npy"], "nothing else is left behind"
+
+
+def with_weights(run, folder, change):
+    """The run, with the weights of its encoder changed."""
+    shutil.copytree(run.folder, folder)
+    with safetensors.safe_open(folder / "encoder.safetensors", framework="pt") as file:
+        about = file.metadata()
+    weights = safetensors.torch.load_file(folder / "encoder.safetensors")
+    change(weights)
+    safetensors.torch.save_file(weights, folder / "encoder.safetensors", metadata=about)
+    return folder
+
+
+def test_an_encoder_of_weights_that_are_no_numbers_is_refused(run, here):
+    """Such runs could be made before their last step was looked at."""
+    broken = with_weights(run, here / "run", lambda weights: weights["conv1.weight"].fill_(torch.nan))
+    result = command(broken, "--out", "v.npy")
+    assert result.exit_code == 1
+    assert result.stderr == (
+        f"likewise: the weights of {broken} are not finite, conv1.weight for one: train again with a lower lr\n"
+    )
+    assert os.listdir() == ["run"]
+
+
+def test_vectors_that_are_no_numbers_are_not_written(run, here):
+    """Of statistics of batch norm, say, which may be of another program."""
+    broken = with_weights(run, here / "run", lambda weights: weights["bn1.running_var"].fill_(torch.nan))
+    result = command(broken, "--out", "v.npy")
+    assert result.exit_code == 1
+    expected = "likewise: the encoder gives vectors that are not finite, for item 0 of digits first"
+    assert result.stderr.splitlines()[-1] == expected
+    assert not (here / "v.npy").exists()
+
+
+def test_data_that_change_while_they_are_embedded_end_it(run, here, made):
+    rows = np.random.default_rng(0).integers(0, 256, (1200, 8, 8), dtype=np.uint8)
+    np.save("x.npy", rows)
+    made.at(1, lambda: os.utime("x.npy", ns=(1, 1)))
+    result = command(run.folder, "x.npy", "--out", "v.npy")
+    assert result.exit_code == 1
+    assert result.stderr.splitlines()[-1] == (
+        "likewise: the data changed while they were embedded: x.npy was written to after it was opened; "
+        "the same command starts again"
+    )
+    assert not (here / "v.npy").exists()

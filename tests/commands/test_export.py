@@ -22,6 +22,7 @@ from likewise import data, encoders
 from likewise.cli import app
 from likewise.commands.export import CARD, ExportError, export
 from likewise.data import DataError
+from likewise.locks import only_writer
 from likewise.training.recipe import Recipe
 from likewise.training.run import Encoder, build_backbone, build_head
 
@@ -636,4 +637,25 @@ def test_a_full_disk_leaves_nothing(run, here, monkeypatch):
     monkeypatch.setattr(Path, "write_text", full)
     with pytest.raises(ExportError, match=r"^out/net\.pt could not be written: No space left on device$"):
         export(run.folder, "out/net.pt")
+    assert not list(here.iterdir())
+
+
+def test_what_killed_exports_left_goes_with_the_next_but_not_what_is_being_made(run, here):
+    for name in ("killed.onnx", "mine.safetensors", "living.pt"):
+        (here / f".likewise-export-{name}").mkdir()
+        (here / f".likewise-export-{name}" / name).write_text("half of it")
+    with only_writer(here / "living.pt", here / ".likewise-export-living.pt.lock"):
+        export(run.folder, "mine.safetensors")
+    left = sorted(path.name for path in here.iterdir())
+    assert left == [".likewise-export-living.pt", CARD, "mine.safetensors", "mine.safetensors.json"]
+
+
+def test_a_second_export_to_the_same_file_is_refused(run, here):
+    with only_writer(here / "net.pt", here / ".likewise-export-net.pt.lock"):
+        result = command(run.folder, "--out", "net.pt")
+    assert result.exit_code == 1
+    assert result.stderr == (
+        "likewise: net.pt is in use: another likewise process writes to it; wait until it ends, or choose another "
+        "--out\n"
+    )
     assert not list(here.iterdir())

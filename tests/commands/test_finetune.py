@@ -1,6 +1,8 @@
 """`finetune`: encoder and classifier on a share of the labels, and the same from scratch."""
 
 import json
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ import likewise
 from likewise.cli import app
 from likewise.commands.finetune import pick_labelled
 from likewise.data import DataError
+from likewise.locks import only_writer
 from likewise.training.run import RunError
 
 
@@ -75,3 +78,48 @@ def test_mistakes_are_one_sentence(run, here):
         likewise.finetune(run.folder, out="full")
     with pytest.raises(ValueError, match=r"^batch size must be at least 2, .* got 1, None, 0\.001$"):
         likewise.finetune(run.folder, batch_size=1)
+    with pytest.raises(ValueError, match=r"^seed must not be negative, got -1$"):
+        likewise.finetune(run.folder, seed=-1)
+
+
+def test_a_second_one_into_the_same_folder_is_refused(run, here):
+    with only_writer(here / "tuned", here / "tuned" / ".lock"):
+        result = command(run.folder, "--epochs", 1, "--out", "tuned")
+    assert result.exit_code == 1
+    assert result.stderr == (
+        "likewise: tuned is in use: another likewise process writes to it; wait until it ends, or choose another "
+        "--out\n"
+    )
+    assert not (here / "tuned").exists()
+
+
+def test_a_folder_that_could_not_be_written_is_no_run_and_nobody_is_told_to_resume(run, here, monkeypatch):
+    def full(path, content):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    result = command(run.folder, "--labels", 0.01, "--epochs", 1, "--out", "tuned")
+    assert result.exit_code == 1
+    assert result.stderr.splitlines()[-1] == (
+        "likewise: tuned/encoder.safetensors could not be written: No space left on device"
+    )
+    assert not (here / "tuned").exists()
+
+
+def test_an_unfinished_run_is_not_fine_tuned(run, here):
+    (here / "run").mkdir()
+    shutil.copy(run.folder / "recipe.toml", "run")
+    result = command("run")
+    assert result.stderr == (
+        "likewise: run has no encoder.safetensors yet: the run has not finished; `likewise train` goes on with it, "
+        "given the same options and --resume\n"
+    )
+
+
+def test_a_rate_at_which_nothing_is_learned_is_one_sentence(run, here):
+    result = command(run.folder, "--labels", 0.01, "--epochs", 1, "--lr", 1e38, "--out", "tuned")
+    assert result.exit_code == 1
+    last = result.stderr.splitlines()[-1]
+    assert last.startswith("likewise: from scratch gave weights that are not finite, ")
+    assert last.endswith(" for one: lower --lr, 1e+38 now")
+    assert not (here / "tuned").exists()

@@ -10,6 +10,7 @@ import threading
 
 import numpy as np
 import pytest
+from filelock import FileLock
 
 from likewise import data
 from likewise.data import cache as caching
@@ -103,7 +104,7 @@ def test_the_place_of_the_cache(photos, tmp_path, cache):
     assert list((tmp_path / "given").glob("*.npy"))
     assert not list(cache.iterdir())
     data.open(photos)
-    assert sorted(path.suffix for path in cache.iterdir()) == [".json", ".lock", ".note", ".npy"]
+    assert sorted(path.suffix for path in cache.iterdir()) == [".json", ".lock", ".lock", ".note", ".npy"]
 
 
 @pytest.mark.parametrize("damage", ["short", "no rows", "torn JSON", "no JSON"])
@@ -224,8 +225,30 @@ def test_a_killed_writer_leaves_nothing_that_is_taken_for_whole(photos, tmp_path
     assert not list(cache.glob("*.tmp"))
 
 
+def test_what_a_killed_writer_left_goes_when_other_data_are_opened(photos, tmp_path, cache):
+    killed = opener(photos, tmp_path / "log", deadly=30)
+    killed.communicate(timeout=600)
+    (left,) = cache.glob("*.tmp")
+    os.utime(photos / "07.png", ns=(1, 1))  # its entry has another key now, so nobody will write the old one again
+    data.open(photos)
+    assert not left.exists()
+
+
+def test_what_a_living_writer_has_not_finished_stays_and_so_do_files_of_others(photos, cache):
+    unfinished, others = cache / f"{'a' * 40}.123.tmp", cache / "thesis.tmp"
+    unfinished.touch()
+    others.touch()
+    with FileLock(cache / f"{'a' * 40}.lock"):
+        data.open(photos)
+    assert unfinished.exists()
+    data.open(photos)
+    assert not unfinished.exists()
+    assert others.exists()
+
+
 def test_an_entry_is_an_ordinary_npy_file_and_json(photos, cache):
     items = data.open(photos)
     np.testing.assert_array_equal(np.load(next(cache.glob("*.npy"))), items.array)
     record = json.loads(next(cache.glob("*.json")).read_text())
     assert record["paths"] == list(items.paths)
+    assert record["source"] == str(photos)

@@ -64,6 +64,11 @@ def test_curves_are_the_logged_rows(moco):
     assert loss["points"] == [[row["step"], row["loss"]] for row in rows]
     assert (chance["kind"], chance["points"][0]) == ("reference", [2, rows[0]["chance"]])
     assert charts["k-NN accuracy"]["series"][0]["points"] == [[r["step"], r["knn"]] for r in rows if "knn" in r]
+    assert charts["k-NN accuracy"]["note"] == (
+        "On 32 items not trained on, among 32 labelled ones; the figure at the top may look at more of both. "
+        "The last step counts, not the best."
+    ), "of fewer items than the figure at the top, which is therefore another"
+    assert (rows[-1]["knn_items"], rows[-1]["knn_labels"]) == (32, 32)
     assert charts["Dictionary: keys"]["series"][0]["points"][0] == [2, pytest.approx(rows[0]["size"] * rows[0]["fill"])]
     estimate, ceiling = charts["Mutual information, nats"]["series"]
     assert estimate["name"] == "estimate"

@@ -1,5 +1,7 @@
 """Small encoders for tests of training, by name: `--encoder tests.training.plain_encoder:plain`."""
 
+import os
+import signal
 from collections.abc import Callable
 
 import torch
@@ -51,6 +53,22 @@ class Idle(Small):
     def __init__(self, inputs: int) -> None:
         super().__init__(inputs)
         self.fc = nn.Linear(DIM, 10)
+
+
+class Mortal(Small):
+    """Kills the process of the rank that MORTAL_RANK names, at its sixth forward pass."""
+
+    passes = 0
+
+    def forward(self, items: Tensor) -> Tensor:
+        self.passes += 1
+        if self.passes == 6 and os.environ.get("MORTAL_RANK") == os.environ.get("LOCAL_RANK", "0"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().forward(items)
+
+
+def mortal(channels: int, size: int, features: int | None) -> nn.Module:
+    return Mortal(features or channels * size * size)
 
 
 def idle(channels: int, size: int, features: int | None) -> nn.Module:

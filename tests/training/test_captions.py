@@ -15,6 +15,7 @@ from likewise.training.progress import Observer, words
 from likewise.training.recipe import RecipeError
 from likewise.training.run import CaptionEncoder, RunError
 from likewise.training.scores import SCORES
+from likewise.training.signals import Interrupted
 from likewise.training.trainer import Trainer
 from tests.training.conftest import assert_same
 from tests.waves import series
@@ -332,7 +333,7 @@ def test_a_run_goes_on_to_the_bit(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Trainer, "_save", cut)
     settings = QUICK | {"training.checkpoint_every": 2}
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(Interrupted):
         likewise.train(pictures(), method="clip", out=folder, settings=settings, progress=False)
     monkeypatch.undo()
     likewise.train(pictures(), method="clip", out=folder, settings=settings, resume=True, progress=False)

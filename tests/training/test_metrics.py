@@ -123,3 +123,24 @@ def test_a_line_that_is_no_row_is_left_out_and_the_others_stay(tmp_path, text):
 def test_what_is_no_regular_file_is_no_rows(tmp_path):
     (tmp_path / "metrics.jsonl").symlink_to("/dev/zero")
     assert read(tmp_path / "metrics.jsonl") == []
+
+
+def test_tensorboard_forgets_what_a_resumed_run_gave_up(tmp_path):
+    event_accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    write(tmp_path, [10, 20, 30])
+    write(tmp_path, [25], first=20)
+    events = event_accumulator.EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    assert [event.step for event in events.Scalars("loss")] == [10, 20, 25]
+
+
+def test_a_place_that_tensorboard_cannot_have_is_said_once_and_done_without(tmp_path):
+    pytest.importorskip("tensorboard")
+    (tmp_path / "tensorboard").write_text("mine")
+    said = []
+    metrics = Metrics(tmp_path, 0, said.append)
+    for step in (1, 2):
+        metrics.write({"step": step, "loss": 0.5})
+    metrics.close()
+    assert steps(tmp_path / "metrics.jsonl") == [1, 2]
+    assert said == ["TensorBoard's curves end here: File exists; metrics.jsonl has them all"]

@@ -27,3 +27,11 @@ def test_nobody_is_told_where_nobody_looks(capsys):
     with Observer().waiting_for("writing the report"):
         pass
     assert capsys.readouterr().err == ""
+
+
+def test_an_accuracy_is_said_with_the_number_of_items_it_is_of(capsys):
+    """The report may look at more of them, and then has another figure."""
+    screen = Screen()
+    screen.start(0, 10)
+    screen.row({"step": 10, "loss": 1.0, "knn": 0.5889, "knn_items": 1250, "items_per_second": 3.0, "seconds_left": 0})
+    assert capsys.readouterr().err == "10/10  loss 1.000  k-NN of 1,250 items 0.589  3 items/s  done\n"

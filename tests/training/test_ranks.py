@@ -264,12 +264,12 @@ def test_a_signal_to_one_rank_ends_both_and_they_go_on_to_the_bit(two):
     assert_same(two / "told" / "moco, batch norm", two / "moco, batch norm")
 
 
-def likewise_command(*arguments):
+def likewise_command(*arguments, **environment):
     """The command in processes of its own; Fabric starts the second."""
     return subprocess.run(
         [sys.executable, "-m", "likewise", *map(str, arguments)],
         cwd=ROOT,
-        env=ENVIRONMENT,
+        env=ENVIRONMENT | environment,
         capture_output=True,
         text=True,
         timeout=PATIENCE,
@@ -315,6 +315,22 @@ def test_a_loss_that_is_no_number_on_one_rank_ends_both(tmp_path):
     assert f"likewise: the loss was not finite at step {found['step']}; " in process.stderr
     assert 17 in found["ids"]
     assert "Traceback" not in process.stderr
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_dies_ends_the_other_with_one_sentence(tmp_path, rank):
+    """As the system kills a process that takes too much memory: it has no time to say anything."""
+    words = ("--method", "simclr", "--encoder", "tests.training.plain_encoder:mortal", "--batch-size", 16, "--steps", 9)
+    process = likewise_command(
+        "train", "digits", *words, "--devices", 2, "--out", tmp_path / "run", MORTAL_RANK=str(rank)
+    )
+    assert process.returncode == (-signal.SIGKILL if rank == 0 else 1), process.stderr
+    assert "Traceback" not in process.stderr
+    assert [line for line in process.stderr.splitlines() if line.startswith("likewise: ")] == [
+        f"likewise: rank {rank} died, which ended the others too: look above for its last words, and whether memory "
+        "ran out; --resume goes on with the run"
+    ]
+    assert not (tmp_path / "run" / "encoder.safetensors").exists()
 
 
 def test_ranks_need_a_program_that_can_be_started_anew(tmp_path, monkeypatch):

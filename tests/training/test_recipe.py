@@ -226,3 +226,10 @@ def test_fault_11_momentum_0_999_keeps_0_999(tmp_path):
         torch.testing.assert_close(copy - before, 0.001 * (encoder - before), rtol=0.01, atol=1e-6)
     assert moved >= 4
     assert run.metrics[-1]["key_momentum"] == 0.999
+
+
+def test_true_is_no_number_from_python_either(tmp_path):
+    for option in ("steps", "epochs", "batch_size", "seed"):
+        sentence = refused(lambda option=option: likewise.train(vectors(), out=tmp_path / "run", **{option: True}))
+        assert sentence.endswith(f"{option} must be a whole number, got True")
+    assert not (tmp_path / "run").exists()
