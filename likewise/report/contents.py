@@ -23,7 +23,8 @@ from likewise.report.plane import plane
 from likewise.training.batches import Batch
 from likewise.training.features import features
 from likewise.training.learner import Learner
-from likewise.training.plan import lines, spread
+from likewise.training.plan import spread
+from likewise.training.plan_lines import lines
 from likewise.training.recipe import Recipe
 from likewise.training.run import encoder_words
 from likewise.training.scores import same_ids

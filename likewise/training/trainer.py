@@ -41,6 +41,7 @@ from likewise.training.launch import launch
 from likewise.training.learner import Learner, Taken
 from likewise.training.metrics import Metrics, write_whole
 from likewise.training.plan import Plan, spread
+from likewise.training.plan_lines import lines
 from likewise.training.progress import Observer
 from likewise.training.recipe import RecipeError
 from likewise.training.run import (
@@ -423,7 +424,7 @@ class Trainer:
         seconds = (time.monotonic() - began) * (self.total - first) * (parts * 4 / 3 if parts > 1 else 1)
         if first:
             self.observer.say(f"going on after step {first:,} of {self.total:,}")
-        return plan.lines(self.plan, self.total, parameters, seconds, self.where())
+        return lines(self.plan, self.total, parameters, seconds, self.where())
 
     def where(self) -> str:
         """What it runs on, for people."""

@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 
 from likewise import data, methods
-from likewise.training import plan
+from likewise.training import plan, plan_lines
 from likewise.training.plan import make_plan, split
 from likewise.training.recipe import Recipe, RecipeError, known_keys
 
@@ -260,7 +260,7 @@ def test_ranks_that_a_launcher_started_count(monkeypatch):
 
 def test_the_plan_is_told_in_a_few_lines():
     ready = made(vectors(40, y=labels()), "moco")
-    told = plan.lines(ready, 24, parameters=12345, seconds=75.0, device="cpu")
+    told = plan_lines.lines(ready, 24, parameters=12345, seconds=75.0, device="cpu")
     assert [text.partition("\t")[0] for text in told][:7] == [
         "data",
         "method",
@@ -286,7 +286,7 @@ def test_the_plan_is_told_in_a_few_lines():
 def told(source, **asked):
     """The lines of the plan, by their names."""
     ready = made(source, "moco", **asked)
-    lines = (text.partition("\t") for text in plan.lines(ready, 10, parameters=1, seconds=None, device="cpu"))
+    lines = (text.partition("\t") for text in plan_lines.lines(ready, 10, parameters=1, seconds=None, device="cpu"))
     return {name: words for name, _, words in lines}
 
 
