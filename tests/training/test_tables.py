@@ -9,7 +9,8 @@ from typer.testing import CliRunner
 import likewise
 from likewise.cli import app
 from likewise.data import DataError
-from likewise.training.plan import lines, make_plan
+from likewise.training.plan import make_plan
+from likewise.training.plan_lines import lines
 from tests.waves import series
 
 QUICK = {"pairs.horizon": 2, "pairs.candidates": 8, "training.batch_size": 8, "data.workers": 0}
