@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 
 from likewise import __version__
 from likewise.printing import say, show, show_figures, show_found, show_json
+from likewise.training.signals import exit_on_signal
 
 MISTAKE = 1  # exit code of what the user can mend
 DEFECT = 70  # exit code of what likewise should have foreseen (EX_SOFTWARE)
@@ -121,7 +122,7 @@ def train(
     trust: Trust = False,
 ) -> None:
     """Pre-train an encoder on images, with captions or without, vectors or sequences; no labels are needed."""
-    with said_in_one_sentence():
+    with said_in_one_sentence(), exit_on_signal(INTERRUPTED):
         from likewise.commands.train import train as run_training
 
         run = run_training(
@@ -384,7 +385,8 @@ def demo(
 ) -> None:
     """Train MoCo on 5,000 handwritten digits, and see what it learned without a label."""
     with said_in_one_sentence():
-        from likewise.commands.demo import demo as run_demo
+        with exit_on_signal(INTERRUPTED):
+            from likewise.commands.demo import demo as run_demo
 
         run, found = run_demo(out, steps, seed)
     show_figures(found)
@@ -403,8 +405,15 @@ def cache(
     with said_in_one_sentence():
         from likewise.commands.cache import cache as look_into_cache
 
+        if everything and older_than is not None:
+            raise ValueError(f"give --older-than or --all, not both, got --older-than {older_than} and --all")
         found = look_into_cache("0h" if everything else older_than)
-    show_json(found.as_dict()) if as_json else show(found.table(), found.note())
+    if as_json:
+        show_json(found.as_dict())
+    elif found.entries:
+        show(found.table(), found.note())
+    else:
+        typer.echo(found.note())
 
 
 @app.command()

@@ -18,7 +18,7 @@ from likewise.training.metrics import write_whole
 from likewise.training.progress import Observer, Screen
 from likewise.training.recipe import Recipe, RecipeError, parse_settings, read_toml
 from likewise.training.run import FINE_TUNED, Run, RunError
-from likewise.training.signals import end_at_once_on_signal
+from likewise.training.signals import NOT_BEGUN, end_at_once_on_signal
 from likewise.training.trainer import Trainer
 from likewise.training.trust import check_trust
 
@@ -145,7 +145,7 @@ def _written_by_this_run(folder: Path, resume: bool) -> Iterator[None]:
             return "stopped; the run itself is finished, and --resume writes its report"
         if (folder / "recipe.toml").exists():
             return "stopped; --resume goes on from the last checkpoint, or from the start where there is none"
-        return "stopped before the first step; the same command starts again"
+        return NOT_BEGUN
 
     with end_at_once_on_signal(stopped):
         if not ranks.is_first():

@@ -29,6 +29,7 @@ from likewise.training.recipe import Recipe, RecipeError
 
 PERIOD = 1.0  # seconds between two looks at the processes of other ranks
 PATIENCE = 10.0  # seconds in which a rank should have noticed by itself that another has died
+FIRST_RANK = "LIKEWISE_FIRST_RANK"  # its process id, in the environment of ranks that it started
 
 # A process belongs to one process group of torch.distributed, so it has one of each.
 _processes: list[tuple[str, int]] = []  # host and process id by rank, once the ranks have met
@@ -42,9 +43,9 @@ class RankDiedError(ConnectionError):
 def launch(recipe: Recipe) -> Fabric:
     """Build the recipe's Fabric, start its ranks if nobody has, and let them tell each other who they are."""
     fabric = build_fabric(recipe)
-    if not ranks.launched() and not ranks.is_first():
-        parent = os.getppid()
-        _watch(lambda: [0] if os.getppid() != parent else [])
+    if FIRST_RANK in os.environ and not ranks.is_first():
+        first = int(os.environ[FIRST_RANK])  # it may be dead already, and its children somebody else's
+        _watch(lambda: [0] if os.getppid() != first else [])
     fabric.launch()
     if ranks.count() > 1:
         found: list[tuple[str, int]] = [("", 0)] * ranks.count()
@@ -86,7 +87,9 @@ class _Launcher(_SubprocessScriptLauncher):
     """Starts the other ranks, and watches over them."""
 
     def _call_children_scripts(self) -> None:
+        os.environ[FIRST_RANK] = str(os.getpid())
         super()._call_children_scripts()
+        del os.environ[FIRST_RANK]  # it is for these processes only
         started: list[subprocess.Popen[bytes]] = self.procs
         _watch(lambda: [rank for rank, process in enumerate(started, 1) if process.poll()])
         # Fabric's own observer would kill every rank, this one included, without a word, and even after the training.

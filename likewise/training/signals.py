@@ -1,11 +1,15 @@
 """How a run is told to end, and ends well."""
 
+import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, NoReturn
+
+NOT_BEGUN = "stopped before the first step; the same command starts again"
 
 
 class Interrupted(Exception):  # noqa: N818 - nothing went wrong
@@ -40,6 +44,21 @@ def end_at_once_on_signal(sentence: Callable[[], str]) -> Iterator[None]:
             yield
     except KeyboardInterrupt:
         raise Interrupted(sentence()) from None
+
+
+@contextmanager
+def exit_on_signal(code: int) -> Iterator[None]:
+    """End the process with this exit code on SIGINT or SIGTERM, for as long as there is nothing to be kept.
+
+    Importing torch takes seconds, and an exception in the midst of it can end in a segmentation fault.
+    """
+
+    def leave(number: int, frame: FrameType | None) -> NoReturn:
+        print(f"likewise: {NOT_BEGUN}", file=sys.stderr, flush=True)
+        os._exit(code)
+
+    with _handled_by(leave):
+        yield
 
 
 @contextmanager

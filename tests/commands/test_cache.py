@@ -142,3 +142,11 @@ def test_an_age_that_is_none_is_one_sentence(tmp_path, age):
     assert (code, printed) == (1, "")
     assert stderr == f"likewise: --older-than must be like 12h, 30d or 2w, got {age!r}\n"
     assert len(likewise.cache().entries) == 1
+
+
+def test_some_and_all_is_a_contradiction(tmp_path):
+    opened(tmp_path / "old", days_ago=40)
+    code, _, stderr = command("--older-than", "90d", "--all")
+    assert code == 1
+    assert stderr == "likewise: give --older-than or --all, not both, got --older-than 90d and --all\n"
+    assert len(likewise.cache().entries) == 1

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ from likewise.commands import train as command_module
 from likewise.training.metrics import Metrics
 from likewise.training.run import RunError
 from tests.training import plain_encoder
-from tests.training.conftest import assert_same, rows, whole
+from tests.training.conftest import ENVIRONMENT, ROOT, assert_same, rows, whole
 
 STEPS = 6
 SHARP = ("--temperature", "0.001")  # of large gradients
@@ -259,3 +261,26 @@ def test_a_disk_that_is_full_for_tensorboard_does_not_end_the_run(source, tmp_pa
         result.stderr
     )
     assert [row["step"] for row in rows(tmp_path / "run")] == list(range(1, STEPS + 1))
+
+
+IMPORTING = """
+import builtins, signal, sys
+importing = builtins.__import__
+def told(name, *rest, **more):
+    if name == "torch":
+        signal.raise_signal(int(sys.argv[1]))
+    return importing(name, *rest, **more)
+builtins.__import__ = told
+from likewise.cli import app
+app(["train", "digits"])
+"""
+
+
+@pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
+def test_told_to_end_while_torch_is_imported_it_ends_as_well(tmp_path, number):
+    """That takes seconds, and torch does not survive an exception in the midst of it: so in a process of its own."""
+    program = [sys.executable, "-c", IMPORTING, str(int(number))]
+    ended = subprocess.run(program, cwd=tmp_path, env=ENVIRONMENT | {"PYTHONPATH": str(ROOT)}, capture_output=True)
+    assert ended.stderr.decode() == "likewise: stopped before the first step; the same command starts again\n"
+    assert ended.returncode == 75
+    assert os.listdir(tmp_path) == []
