@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 import types
@@ -659,3 +660,12 @@ def test_a_second_export_to_the_same_file_is_refused(run, here):
         "--out\n"
     )
     assert not list(here.iterdir())
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", '{"share": 1}', "[" * 100_000, "{", "\xff"])
+def test_figures_that_finetune_did_not_write_are_one_sentence(run, tmp_path, text):
+    folder = shutil.copytree(run.folder, tmp_path / "run")
+    (folder / "finetuned.json").write_text(text, encoding="latin-1")
+    with pytest.raises(ExportError, match=r"must be the figures that likewise finetune writes, got something else$"):
+        likewise.export(folder, tmp_path / "encoder.safetensors")
+    assert not (tmp_path / "encoder.safetensors").exists()

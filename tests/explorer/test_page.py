@@ -187,6 +187,20 @@ def test_words_are_searched_for_where_they_are_known(visit, captioned_server):
     assert re.fullmatch("a (blue|green|red) square", shown), "its caption, and not the name of its class"
 
 
+def test_what_makes_an_answer_doubtful_is_shown(visit, captioned_server):
+    page = ready(visit(captioned_server))
+    doubt = captioned_server.json("/about")["doubt"]
+    assert page.inner_text("#doubt") == (doubt or "")
+    page.fill("#words", "a red zzz")
+    page.press("#words", "Enter")
+    page.wait_for_selector("#message.bad")
+    assert page.inner_text("#message") == "no caption had zzz in training, so what is found for that means nothing"
+    assert found(page), "and what was found"
+    page.fill("#words", "a red square")
+    page.press("#words", "Enter")
+    page.wait_for_selector("#message", state="hidden")
+
+
 def test_a_region_is_selected_and_exported(page, server, tmp_path):
     page.click("text=select")
     places = [place(page, i) for i in range(61)]
