@@ -1,6 +1,6 @@
 """Embeddings in a file, anyone's: vectors with labels, as `.npz` or Parquet."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,6 @@ from likewise.data.archives import open_npz
 from likewise.data.builtin import needed
 from likewise.data.items import DataError, Items
 from likewise.data.memory import check_fits
-from likewise.data.table_files import values_in
 
 ENDINGS = (".npz", ".parquet")
 VALUE = 16  # bytes of a number in a Parquet file: as read, and as float32, once or twice
@@ -67,11 +66,23 @@ def _npz(path: Path) -> dict[str, Any]:
     return {ours: arrays[key] for ours, key in roles.items()}
 
 
+def _values_in(metadata: Any, columns: Collection[str]) -> int:
+    """Return how many values these columns of a Parquet file hold, those within lists included."""
+    groups = (metadata.row_group(place) for place in range(metadata.num_row_groups))
+    parts = (group.column(place) for group in groups for place in range(group.num_columns))
+    # A column of lists is known as `vector.list.element` there.
+    return sum(
+        part.num_values
+        for part in parts
+        if part.path_in_schema in columns or part.path_in_schema.partition(".")[0] in columns
+    )
+
+
 def _parquet(path: Path) -> dict[str, Any]:
     parquet, compute = (needed(f"pyarrow.{part}", "Parquet", "parquet") for part in ("parquet", "compute"))
     try:
         columns = _roles(parquet.read_schema(path).names, path)
-        check_fits(values_in(parquet.read_metadata(path), columns.values()) * VALUE, str(path))
+        check_fits(_values_in(parquet.read_metadata(path), columns.values()) * VALUE, str(path))
         table = parquet.read_table(path, columns=list(columns.values()))
     except DataError:
         raise
