@@ -12,9 +12,11 @@ from hypothesis import HealthCheck, settings
 from tests.maps import plain_maps
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-if "LIKEWISE_CONFIG" not in os.environ:  # where the secret is that runs are marked with; processes of tests share it
-    os.environ["LIKEWISE_CONFIG"] = tempfile.mkdtemp(prefix="likewise-tests-")
-    atexit.register(shutil.rmtree, os.environ["LIKEWISE_CONFIG"], ignore_errors=True)
+# The secret that runs are marked with, and decoded data: the user's own are left alone; processes of tests share these.
+for name in ("LIKEWISE_CONFIG", "LIKEWISE_CACHE"):
+    if name not in os.environ:
+        os.environ[name] = tempfile.mkdtemp(prefix="likewise-tests-")
+        atexit.register(shutil.rmtree, os.environ[name], ignore_errors=True)
 if sys.argv[0] == "-c":  # a process of pytest-xdist: what it runs is a program that can be started anew
     sys.argv[0] = "pytest"
 
