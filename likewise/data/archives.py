@@ -5,6 +5,7 @@ thousands of them.
 """
 
 import math
+import sys
 import zipfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -65,6 +66,8 @@ class Archive:
         for key in keys:
             with _reading(self._name), self._file.open(self._members[key]) as stream:
                 arrays[key] = npy.read_array(stream, allow_pickle=False)
+            if arrays[key].dtype.kind == "U":
+                _check_text(arrays[key], f"{key} of {self._name}")
         return arrays
 
     def _check(self, info: zipfile.ZipInfo) -> None:
@@ -82,6 +85,13 @@ class Archive:
                 f"cannot read {self._name}: {info.filename} would grow from {sizes}, as a decompression bomb does; "
                 "numpy.savez stores such an array without compression"
             )
+
+
+def _check_text(strings: NDArray[np.str_], name: str) -> None:
+    """Expect characters that there are: Python fails on others only later, when it takes a string out of the array."""
+    codes = np.frombuffer(strings.tobytes(), dtype=np.dtype(np.uint32).newbyteorder(strings.dtype.byteorder))
+    if codes.max(initial=0) > sys.maxunicode:
+        raise DataError(f"{name} must hold text, got characters that do not exist: the file is damaged")
 
 
 @contextmanager

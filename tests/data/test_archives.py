@@ -163,3 +163,12 @@ def test_arrays_that_do_not_fit_into_memory(monkeypatch):
     assert refused("series.npy") == "series.npy would take about 64 KiB of memory, and 10 KiB are free"
     monkeypatch.setattr(memory, "free_memory", lambda: 20 << 10)
     assert len(data.open("x.npz")) == 4, "what nobody asked for does not count"
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_characters_that_do_not_exist(tmp_path, order):
+    captions = np.array(["a dog", "a cat"], dtype=f"{order}U5")
+    captions.view(f"{order}u4")[3] = 0x110000
+    np.savez(tmp_path / "x.npz", x=noise(2, 8, 8, 3), captions=captions)
+    with pytest.raises(data.DataError, match=r"^captions of .*x\.npz must hold text, got characters that do not exist"):
+        data.open(tmp_path / "x.npz")
