@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from likewise import data
+
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path_factory, monkeypatch):
@@ -33,3 +35,10 @@ def save(folder, **images):
 def colours(items):
     """The colour of each item that is all of one, else the mean."""
     return [tuple(int(value) for value in np.rint(row.mean(axis=(1, 2)))) for row in items.array]
+
+
+def refused(source):
+    """The sentence with which a source is refused."""
+    with pytest.raises(data.DataError) as error:
+        data.open(source)
+    return str(error.value)

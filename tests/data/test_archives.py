@@ -10,7 +10,7 @@ from numpy.lib import format as npy
 
 from likewise import data
 from likewise.data import archives, memory
-from tests.data.conftest import noise
+from tests.data.conftest import noise, refused
 
 X = noise(4, 8, 8)
 
@@ -19,12 +19,6 @@ X = noise(4, 8, 8)
 def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def refused(source):
-    with pytest.raises(data.DataError) as error:
-        data.open(source)
-    return str(error.value)
 
 
 def promising(path, shape, content=b"", descr="|u1"):

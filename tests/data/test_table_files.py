@@ -11,7 +11,7 @@ import pytest
 from likewise import data
 from likewise.data import memory, table_files
 from likewise.data.embeddings import read_embeddings
-from tests.data.conftest import plain
+from tests.data.conftest import plain, refused
 
 PLAIN = "id,temperature,pressure\na,1.5,-2.25\na,2.5,3\nb,-0.5,7\nb,10,0.125\n"
 
@@ -20,12 +20,6 @@ PLAIN = "id,temperature,pressure\na,1.5,-2.25\na,2.5,3\nb,-0.5,7\nb,10,0.125\n"
 def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def refused(source):
-    with pytest.raises(data.DataError) as error:
-        data.open(source)
-    return str(error.value)
 
 
 @pytest.mark.parametrize(
