@@ -28,7 +28,7 @@ from likewise.data.sequences import Sequences
 from likewise.evaluation.geometry import LOOKED_AT, collapse_of
 from likewise.locks import only_writer
 from likewise.printing import note, storable
-from likewise.training.features import features
+from likewise.training.features import features, for_inference
 from likewise.training.run import Encoder, NotFiniteError, check_layer, load
 from likewise.training.signals import Interrupted, end_on_signal
 
@@ -182,7 +182,7 @@ def _shards(
     progress: bool,
 ) -> Iterator[Path]:
     """The shards in order, those made that are not there."""
-    network = encoder.up_to(layer)
+    network = for_inference(encoder.up_to(layer))  # once, and not for every shard
     bounds = list(_bounds(items, ids))
     console = Console(stderr=True, quiet=not progress)
     for number, (start, stop) in enumerate(track(bounds, f"{len(ids):,} items", console=console, transient=True)):

@@ -17,9 +17,9 @@ def folded(network: nn.Module) -> nn.Module:
     """Return a copy of `network`, in evaluation mode, without the batch norms of its ResNet.
 
     A network that has no ResNet of ours in it is returned as it is: only of our own do we know that each norm follows
-    its convolution and nothing else reads what is between them.
+    its convolution and nothing else reads what is between them. So is a network that was folded before.
     """
-    if not any(isinstance(part, ResNet) for part in network.modules()):
+    if not any(isinstance(part, ResNet) and isinstance(part.bn1, _BatchNorm) for part in network.modules()):
         return network
     network = copy.deepcopy(network).eval()
     for part in list(network.modules()):

@@ -40,8 +40,7 @@ def features(
     found: Tensor | None = None
     done = 0.0
     with evaluating(network):
-        # Folding was measured on CPUs only, so accelerators run the network as it is.
-        quickest = folded(network) if parameter.device.type == "cpu" else network
+        quickest = for_inference(network)
         for part in parts(items, ids):
             rows = augmentation.plain(torch.from_numpy(part.data).to(parameter.device)).to(parameter.dtype)
             vectors = quickest(rows).float().cpu() * torch.from_numpy(part.shares)[:, None]
@@ -51,6 +50,12 @@ def features(
             tell_share(min(1.0, done / len(ids)))
     assert found is not None
     return found
+
+
+def for_inference(network: nn.Module) -> nn.Module:
+    """Return the fastest network in evaluation mode that gives the same features: a copy, or the network itself."""
+    # Folding was measured on CPUs only, so accelerators run the network as it is.
+    return folded(network) if place_of(network).device.type == "cpu" else network
 
 
 @contextmanager

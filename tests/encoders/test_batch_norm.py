@@ -20,7 +20,7 @@ from tests.encoders import slow
 @pytest.fixture(params=["group by group", "groups as channels"])
 def path(request, monkeypatch):
     """Run a test twice: as a CPU treats a large batch, and as it treats a small one and an accelerator any."""
-    monkeypatch.setattr(batch_norm, "IN_CACHE", 0 if request.param == "group by group" else 2**40)
+    monkeypatch.setattr(batch_norm, "SMALL", 0 if request.param == "group by group" else 2**40)
 
 
 def randomised(norm):

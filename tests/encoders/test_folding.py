@@ -53,3 +53,8 @@ def test_a_head_and_other_networks_keep_their_norms():
     assert folded(own) is own
     network = nn.Sequential(encoders.build("resnet_tiny", channels=3, size=32), nn.BatchNorm1d(256)).eval()
     assert isinstance(folded(network)[1], nn.BatchNorm1d)
+
+
+def test_a_folded_network_is_not_folded_a_second_time():
+    quick = folded(lived_in(encoders.build("resnet_tiny", channels=3, size=32)))
+    assert folded(quick) is quick
