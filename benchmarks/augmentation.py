@@ -18,7 +18,9 @@ from benchmarks.measure import describe_machine, quote_in_readme, race, table, w
 from torchvision import transforms as v1  # isort: skip
 from torchvision.transforms import v2  # isort: skip
 
-from likewise.pairs import augment
+from likewise.views import preset
+from likewise.views.blur import radius_for
+from likewise.views.images import MEAN, STD
 
 OURS = "likewise"
 HEADER = ["views", "", "time", "views a second", "time / ours"]
@@ -41,7 +43,7 @@ CASES = [Case(256, 32, 32, 20, 5.0), Case(64, 256, 224, 7, 3.0)]
 
 
 def likewise_views(case: Case, images: Tensor) -> Callable[[], Tensor]:
-    views = augment.preset("moco_v2", size=case.size)
+    views = preset("moco_v2", size=case.size)
     rng = torch.Generator().manual_seed(0)
     return lambda: views.apply(images, views.draw(len(images), rng))
 
@@ -54,7 +56,7 @@ def kornia_views(case: Case, images: Tensor, taps: int, cropping: str) -> Callab
         kornia.ColorJitter(0.4, 0.4, 0.4, 0.1, p=0.8),
         kornia.RandomGrayscale(p=0.2),
         kornia.RandomGaussianBlur((taps, taps), (0.1, 2.0), p=0.5),
-        kornia.Normalize(torch.tensor(augment.MEAN[3]), torch.tensor(augment.STD[3])),
+        kornia.Normalize(torch.tensor(MEAN[3]), torch.tensor(STD[3])),
     )
     return torch.no_grad()(lambda: chain(images.float() / 255))
 
@@ -73,7 +75,7 @@ def pil_views(case: Case, images: Tensor) -> Callable[[], Tensor]:
             v1.RandomApply([v1.Lambda(blur)], p=0.5),
             v1.RandomHorizontalFlip(),
             v1.ToTensor(),
-            v1.Normalize(augment.MEAN[3], augment.STD[3]),
+            v1.Normalize(MEAN[3], STD[3]),
         ]
     )
     pictures = [Image.fromarray(image.permute(1, 2, 0).numpy()) for image in images]
@@ -90,7 +92,7 @@ def tensor_views(case: Case, images: Tensor, taps: int) -> Callable[[], Tensor]:
             v2.RandomApply([v2.GaussianBlur(taps, (0.1, 2.0))], p=0.5),
             v2.RandomHorizontalFlip(),
             v2.ToDtype(torch.float32, scale=True),
-            v2.Normalize(augment.MEAN[3], augment.STD[3]),
+            v2.Normalize(MEAN[3], STD[3]),
         ]
     )
     return lambda: torch.stack([chain(image) for image in images])
@@ -98,7 +100,7 @@ def tensor_views(case: Case, images: Tensor, taps: int) -> Callable[[], Tensor]:
 
 def compare(case: Case) -> tuple[list[list[str]], str]:
     images = torch.randint(0, 256, (case.batch, 3, case.source, case.source), dtype=torch.uint8)
-    taps = 2 * augment.radius_for(case.size) + 1
+    taps = 2 * radius_for(case.size) + 1
     contestants = {
         OURS: likewise_views(case, images),
         "kornia": kornia_views(case, images, taps, "resample"),

@@ -34,7 +34,7 @@ from benchmarks.measure import (
 )
 from likewise.evaluation import linear
 from likewise.evaluation.knn import knn_predict
-from likewise.training.recipe import Recipe
+from likewise.recipe import Recipe
 
 TRAIN, QUERIES, DIM, K, CLASSES, TEMPERATURE = 50_000, 10_000, 128, 200, 100, 0.07
 FEATURES, TARGETS, C = 512, 10, 0.01

@@ -16,9 +16,8 @@ import torch
 
 import likewise
 from benchmarks.measure import describe_machine, quote_in_readme, table, write_section
-from likewise import data
+from likewise import data, views
 from likewise.evaluation.knn import KNN, knn
-from likewise.pairs import augment
 from likewise.training import plan
 from likewise.training.features import features
 from likewise.training.progress import Observer
@@ -30,9 +29,9 @@ TRIAL_STEPS = 8
 def judge(encoder: torch.nn.Module, items: data.Items) -> KNN:
     assert items.test is not None
     assert items.labels is not None
-    views, labels = augment.preset("simclr", size=32, channels=3), torch.from_numpy(items.labels)
+    augmentation, labels = views.preset("simclr", size=32, channels=3), torch.from_numpy(items.labels)
     train, test = np.flatnonzero(~items.test), np.flatnonzero(items.test)
-    rows = [features(encoder, views, items, ids) for ids in (train, test)]
+    rows = [features(encoder, augmentation, items, ids) for ids in (train, test)]
     return knn(rows[0], labels[train], rows[1], labels[test])
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-_MODULES = ("data", "dictionaries", "encoders", "evaluation", "losses", "methods", "pairs")
+_MODULES = ("data", "dictionaries", "encoders", "evaluation", "losses", "methods", "pairs", "views")
 _FUNCTIONS = {
     "cache": "likewise.commands.cache",
     "embed": "likewise.commands.embed",

@@ -426,7 +426,7 @@ def methods() -> None:
 
 def named(columns: list[str] | None) -> dict[str, str] | None:
     """`["y=digit"]` as {"y": "digit"}."""
-    from likewise.training.recipe import parse_columns
+    from likewise.recipe import parse_columns
 
     return None if columns is None else parse_columns(",".join(columns))
 

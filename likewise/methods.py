@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from likewise.pairs.future import NEGATIVES
-from likewise.training.recipe import Recipe, RecipeError, check_choice
+from likewise.recipe import Recipe, RecipeError, check_choice
 
 PAIRS = ("views", "groups", "future", "captions")
 KEYS = ("encoder", "momentum", "bank")

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 import likewise
 from likewise.cli import app
+from likewise.recipe import Recipe, RecipeError, read_toml
 from likewise.training import plan
-from likewise.training.recipe import Recipe, RecipeError, read_toml
 from likewise.training.run import build_augmentation, build_backbone, build_head, preprocessing
 
 FOLDER = Path(__file__).parents[1] / "recipes"

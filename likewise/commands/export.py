@@ -33,8 +33,8 @@ from likewise.encoders.sequence import SequenceEncoder
 from likewise.encoders.vit import VisionTransformer
 from likewise.locks import InUseError, only_writer
 from likewise.randomness import generator
+from likewise.recipe import Recipe
 from likewise.training.features import PIECE
-from likewise.training.recipe import Recipe
 from likewise.training.run import CaptionEncoder, Encoder, check_layer, load
 
 BATCHES = (1, 3, 8)  # that every file is run with

@@ -11,8 +11,8 @@ from typing import Any
 from likewise import methods
 from likewise.bounded import read_bounded
 from likewise.commands.finetune import FineTuned
+from likewise.recipe import Recipe
 from likewise.training import metrics
-from likewise.training.recipe import Recipe
 from likewise.training.run import FINE_TUNED, CaptionEncoder, Encoder
 from likewise.training.trainer import KNN_TEST, KNN_TRAIN
 

@@ -13,10 +13,11 @@ from torch import Tensor, nn
 from likewise.data import Items
 from likewise.data.sequences import Sequences
 from likewise.data.spectra import mfcc
-from likewise.pairs import augment
-from likewise.pairs.crops import centre_square
 from likewise.training.features import EMBED_BATCH, PIECE
 from likewise.training.plan import is_audio
+from likewise.views.augmentation import Augmentation
+from likewise.views.crops import centre_square
+from likewise.views.images import PlainViews
 
 Ids = NDArray[np.int64]
 SIDE = 32  # images are compared at no more pixels than this, so that they fit in memory
@@ -59,9 +60,9 @@ def vectors(items: Items, ids: Ids) -> Tensor:
     return torch.cat([centre_square(torch.from_numpy(items[part]), side).flatten(1) / 255 for part in parts])
 
 
-def of_views(views: Tensor, augmentation: augment.Augmentation) -> Tensor:
+def of_views(views: Tensor, augmentation: Augmentation) -> Tensor:
     """Pixels of drawn views, (n, d), as `vectors` has them."""
-    if isinstance(augmentation, augment.PlainViews):
+    if isinstance(augmentation, PlainViews):
         views = augmentation.restored(views)
         if views.shape[-1] > SIDE:
             views = nn.functional.interpolate(views, size=SIDE, mode="area")

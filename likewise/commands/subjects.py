@@ -18,8 +18,8 @@ from likewise.commands.raw import Frames
 from likewise.data import Items
 from likewise.data.embeddings import ENDINGS, read_embeddings
 from likewise.data.sequences import Sequences
-from likewise.pairs import augment, sequence_views
 from likewise.randomness import generator, number
+from likewise.recipe import Recipe
 from likewise.training.batches import read
 from likewise.training.features import (
     EMBED_BATCH,
@@ -29,9 +29,11 @@ from likewise.training.features import (
     place_of,
     text_features,
 )
-from likewise.training.recipe import Recipe
 from likewise.training.run import CaptionEncoder, Encoder, check_layer, encoder_words, load
 from likewise.training.towers import CaptionTower, build_tower
+from likewise.views import Augmentation, preset
+from likewise.views.vectors import VectorViews
+from likewise.views.windows import PlainWindows
 
 Ids = NDArray[np.int64]
 
@@ -173,14 +175,14 @@ def _anyones(name: str, columns: Mapping[str, str] | None, size: int | None, see
         torch.manual_seed(number(seed, "weights"))  # where it draws its own
         if isinstance(items, Sequences):
             mean, std = channel_statistics(items, train)
-            prepared: augment.Augmentation = sequence_views.PlainWindows(tuple(mean), tuple(std))
+            prepared: Augmentation = PlainWindows(tuple(mean), tuple(std))
             network = encoders.build(name, channels=items.array.shape[1], samples=items.native)
         elif items.kind == "vector":
-            prepared = augment.VectorViews.fitted(torch.from_numpy(items[train]))
+            prepared = VectorViews.fitted(torch.from_numpy(items[train]))
             network = encoders.build(name, features=items.array.shape[1])
         else:
             channels, side = items.array.shape[1], size or min(items.array.shape[2:])
-            prepared = augment.preset("none", size=side, channels=channels)
+            prepared = preset("none", size=side, channels=channels)
             network = encoders.build(name, channels=channels, size=side)
         network.to(torch.accelerator.current_accelerator() or "cpu")
         way = Way(lambda items, ids: features(network, prepared, items, ids))

@@ -10,13 +10,13 @@ from typing import Any
 from likewise import ranks
 from likewise.locks import LOCK, only_writer
 from likewise.malloc import keep_freed_memory
+from likewise.recipe import Recipe, RecipeError, parse_settings, read_toml
 from likewise.report.contents import contents
 from likewise.report.page import render
 from likewise.training import plan
 from likewise.training.launch import together
 from likewise.training.metrics import write_whole
 from likewise.training.progress import Observer, Screen
-from likewise.training.recipe import Recipe, RecipeError, parse_settings, read_toml
 from likewise.training.run import FINE_TUNED, Run, RunError
 from likewise.training.signals import NOT_BEGUN, end_at_once_on_signal
 from likewise.training.trainer import Trainer

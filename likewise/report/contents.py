@@ -18,6 +18,7 @@ from likewise.evaluation.geometry import geometry, verdict
 from likewise.evaluation.knn import knn
 from likewise.evaluation.neighbours import nearest
 from likewise.methods import WITHIN_BATCH
+from likewise.recipe import Recipe
 from likewise.report import pictures
 from likewise.report.plane import plane
 from likewise.training.batches import Batch
@@ -25,7 +26,6 @@ from likewise.training.features import features
 from likewise.training.learner import Learner
 from likewise.training.plan import spread
 from likewise.training.plan_lines import lines
-from likewise.training.recipe import Recipe
 from likewise.training.run import encoder_words
 from likewise.training.scores import same_ids
 from likewise.training.towers import FutureTower

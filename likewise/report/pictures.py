@@ -14,8 +14,9 @@ from torch import Tensor
 from likewise.data import Items
 from likewise.data.sequences import Sequences
 from likewise.data.spectra import log_mel
-from likewise.pairs.augment import Augmentation, PlainViews
 from likewise.training.plan import is_audio, spread
+from likewise.views.augmentation import Augmentation
+from likewise.views.images import PlainViews
 
 SIDE = 48  # pixels of a tile, at most
 SEEN = 64  # pixels of a tile that is looked at by itself, at least

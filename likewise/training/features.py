@@ -16,7 +16,7 @@ from likewise.data import Items
 from likewise.data.sequences import Sequences
 from likewise.data.tokens import Tokenizer, trimmed
 from likewise.encoders.folding import folded
-from likewise.pairs import augment
+from likewise.views.augmentation import Augmentation
 
 EMBED_BATCH = 256
 EMBED_SAMPLES = 2**20  # of sequences at once
@@ -26,7 +26,7 @@ PIECE = 2**18  # samples of a sequence that are embedded in one piece
 @torch.no_grad()
 def features(
     network: nn.Module,
-    augmentation: augment.Augmentation,
+    augmentation: Augmentation,
     items: Items,
     ids: NDArray[np.int64],
     tell_share: Callable[[float], None] = lambda share: None,
@@ -73,7 +73,7 @@ def evaluating(network: nn.Module) -> Iterator[None]:
 @torch.no_grad()
 def frame_features(
     network: encoders.SequenceEncoder,
-    augmentation: augment.Augmentation,
+    augmentation: Augmentation,
     items: Sequences,
     ids: NDArray[np.int64],
     places: NDArray[np.int64],

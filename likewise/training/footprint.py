@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from likewise.data import Items
 from likewise.memory import shortage
-from likewise.training.recipe import Recipe, RecipeError
+from likewise.recipe import Recipe, RecipeError
 
 NUMBER = 4  # bytes of a float32
 

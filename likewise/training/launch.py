@@ -25,7 +25,7 @@ from lightning_fabric.strategies.launchers.subprocess_script import _SubprocessS
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 
 from likewise import ranks
-from likewise.training.recipe import Recipe, RecipeError
+from likewise.recipe import Recipe, RecipeError
 
 PERIOD = 1.0  # seconds between two looks at the processes of other ranks
 PATIENCE = 10.0  # seconds in which a rank should have noticed by itself that another has died

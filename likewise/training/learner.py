@@ -18,17 +18,17 @@ from torch.utils.checkpoint import checkpoint
 from likewise import ranks
 from likewise.dictionaries import Found, InBatch, KeyQueue, MemoryBank, MomentumEncoder, consistency
 from likewise.encoders.batch_norm import has_batch_norm
-from likewise.pairs.augment import Draws
 from likewise.pairs.future import Future
 from likewise.randomness import generator, number
+from likewise.recipe import Recipe, RecipeError
 from likewise.training import optimizers, schedule
 from likewise.training.ahead import look_ups_ahead
 from likewise.training.batches import Batch, Batches
 from likewise.training.features import place_of
-from likewise.training.recipe import Recipe, RecipeError
 from likewise.training.run import build_augmentation
 from likewise.training.scores import SCORES, LookUp, build_loss
 from likewise.training.towers import AnyTower, CaptionTower, FutureTower, build_tower
+from likewise.views import Draws
 
 ALL = slice(None)
 Inputs = Callable[[slice], tuple[Tensor, ...]]  # what a tower is given, of a part of the batch

@@ -18,14 +18,14 @@ from likewise.data.builtin import needed
 from likewise.data.sequences import Sequences
 from likewise.data.tokens import SMALLEST
 from likewise.encoders import SEQUENCE_ENCODERS, TEXT_ENCODERS
-from likewise.pairs import sequence_views
 from likewise.randomness import generator
+from likewise.recipe import Recipe, RecipeError, check_choice, parse_columns, read_toml
 from likewise.training import schedule
 from likewise.training.batches import visits
 from likewise.training.footprint import check_image, check_memory
-from likewise.training.recipe import Recipe, RecipeError, check_choice, parse_columns, read_toml
 from likewise.training.run import read_about, stored_size
 from likewise.training.trust import check_trust
+from likewise.views import windows
 
 BATCH_SIZE = Recipe().training.batch_size
 SMALLEST_SPLIT = 16  # items that share batch statistics
@@ -229,7 +229,7 @@ def check(recipe: Recipe, items: Items, train: int) -> None:
     check_choice("training.precision", options.precision, PRECISIONS)
     if options.precision == "16-mixed" and not torch.accelerator.is_available():
         raise RecipeError("training.precision 16-mixed needs an accelerator; a CPU has bf16-mixed, 32 and 64-true")
-    presets = {"vector": ("vector",), "sequence": tuple(sequence_views.PRESETS)}
+    presets = {"vector": ("vector",), "sequence": tuple(windows.PRESETS)}
     of_images = recipe.pairs.preset not in ("vector", "sequence")
     if recipe.pairs.preset not in presets.get(items.kind, ()) and not (items.kind == "image" and of_images):
         raise RecipeError(f"pairs.preset {recipe.pairs.preset} does not go with items that are {items.kind}s")
@@ -280,7 +280,7 @@ def sequence_choices(recipe: Recipe, items: Sequences, train: NDArray[np.int64])
         why = "there is an accelerator" if large else "there is no accelerator; audio_16k is larger and slower"
     yield "encoder.name", name, why
     future = recipe.pairs.kind == "future"
-    if recipe.pairs.preset not in sequence_views.PRESETS or not future:
+    if recipe.pairs.preset not in windows.PRESETS or not future:
         # The method's presets are of images.
         yield "pairs.preset", "none" if future else "sequence", "the items are sequences"
     if not future and recipe.encoder.head == "steps":

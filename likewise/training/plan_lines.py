@@ -6,10 +6,10 @@ from likewise import methods
 from likewise.data import Items, unread
 from likewise.data.roles import shortened, told
 from likewise.data.sequences import Sequences
+from likewise.recipe import Recipe
 from likewise.training.batches import visits
 from likewise.training.plan import Plan, counted, hop_of
 from likewise.training.progress import duration
-from likewise.training.recipe import Recipe
 
 
 def lines(plan: Plan, steps: int, parameters: int, seconds: float | None, device: str) -> list[str]:

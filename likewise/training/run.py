@@ -29,14 +29,15 @@ from likewise.data.sequences import Sequences
 from likewise.data.tokens import Tokenizer
 from likewise.data.words import all_words, unseen_words
 from likewise.malloc import keep_freed_memory
-from likewise.pairs import augment, sequence_views
+from likewise.recipe import Recipe, RecipeError, check_choice, parse_columns, read_toml
 from likewise.training import metrics
 from likewise.training.about import NEEDED, complaint
 from likewise.training.features import channel_statistics, features, place_of, text_features
 from likewise.training.footprint import check_size
 from likewise.training.progress import Screen
-from likewise.training.recipe import Recipe, RecipeError, check_choice, parse_columns, read_toml
 from likewise.training.trust import check_trust
+from likewise.views import Augmentation, preset, windows
+from likewise.views.vectors import VectorViews
 
 WORDS = "words.txt"  # of the captions that were trained on
 LARGEST_TEXT = 64 << 20  # bytes of a tokenizer, or of words
@@ -415,18 +416,18 @@ def preprocessing(recipe: Recipe, items: Items, train: NDArray[np.int64]) -> dic
         about |= {"size": recipe.pairs.window, "rate": items.rate, "mean": mean, "std": std}
         return about if items.table is None else about | {"channel_names": list(items.channels)}
     if items.kind == "vector":
-        fitted = augment.VectorViews.fitted(torch.from_numpy(items[train]))
+        fitted = VectorViews.fitted(torch.from_numpy(items[train]))
         return about | {"channels": 1, "mean": list(fitted.mean), "std": list(fitted.std)}
-    augmentation = augment.preset(recipe.pairs.preset, size=recipe.data.size, channels=items.array.shape[1])
+    augmentation = preset(recipe.pairs.preset, size=recipe.data.size, channels=items.array.shape[1])
     return about | {"fit": recipe.data.fit, "mean": list(augmentation.mean), "std": list(augmentation.std)}
 
 
-def build_augmentation(recipe: Recipe, about: Mapping[str, Any]) -> augment.Augmentation:
+def build_augmentation(recipe: Recipe, about: Mapping[str, Any]) -> Augmentation:
     """The recipe's augmentations, which also prepare items for evaluation."""
     if about["kind"] == "vector":
-        return augment.VectorViews(about["size"], mean=tuple(about["mean"]), std=tuple(about["std"]))
+        return VectorViews(about["size"], mean=tuple(about["mean"]), std=tuple(about["std"]))
     if about["kind"] == "sequence":
-        check_choice("pairs.preset of sequences", recipe.pairs.preset, sequence_views.PRESETS)
-        windows = sequence_views.PRESETS[recipe.pairs.preset]
-        return windows(mean=tuple(about["mean"]), std=tuple(about["std"]))
-    return augment.preset(recipe.pairs.preset, size=about["size"], channels=about["channels"])
+        check_choice("pairs.preset of sequences", recipe.pairs.preset, windows.PRESETS)
+        views = windows.PRESETS[recipe.pairs.preset]
+        return views(mean=tuple(about["mean"]), std=tuple(about["std"]))
+    return preset(recipe.pairs.preset, size=about["size"], channels=about["channels"])

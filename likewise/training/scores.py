@@ -17,7 +17,7 @@ from likewise.dictionaries import Found
 from likewise.losses.masks import Mask, as_columns
 from likewise.losses.policies import Policy
 from likewise.losses.similarity import prepare
-from likewise.training.recipe import Loss, RecipeError, check_choice
+from likewise.recipe import Loss, RecipeError, check_choice
 
 Score = Callable[..., Tensor]  # a loss module
 PAIRS_AT_ONCE = 2**16

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from likewise import encoders, ranks
 from likewise.encoders.batch_norm import split_batch_norm
 from likewise.randomness import number
-from likewise.training.recipe import Recipe, RecipeError
+from likewise.recipe import Recipe, RecipeError
 from likewise.training.run import build_backbone, build_head, build_text
 
 

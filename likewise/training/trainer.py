@@ -33,6 +33,7 @@ from likewise.pairs.future import Future
 from likewise.pairs.groups import Groups
 from likewise.pairs.views import Views
 from likewise.printing import printable
+from likewise.recipe import RecipeError
 from likewise.training import checkpoint, plan, schedule
 from likewise.training.batches import Batches, Pairs, visits
 from likewise.training.features import evaluating, features, place_of, text_features
@@ -43,7 +44,6 @@ from likewise.training.metrics import Metrics, write_whole
 from likewise.training.plan import Plan, spread
 from likewise.training.plan_lines import lines
 from likewise.training.progress import Observer
-from likewise.training.recipe import RecipeError
 from likewise.training.run import (
     NotFiniteError,
     Run,

@@ -24,7 +24,7 @@ from likewise.cli import app
 from likewise.commands.export import CARD, ExportError, export
 from likewise.data import DataError
 from likewise.locks import only_writer
-from likewise.training.recipe import Recipe
+from likewise.recipe import Recipe
 from likewise.training.run import Encoder, build_backbone, build_head
 
 ENDINGS = {"safetensors": "safetensors", "onnx": "onnx", "torchscript": "pt"}

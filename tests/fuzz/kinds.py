@@ -28,10 +28,10 @@ from likewise.data.embeddings import read_embeddings
 from likewise.explorer.explorer import Explorer
 from likewise.explorer.scene import Scene
 from likewise.explorer.server import application
+from likewise.recipe import Recipe, read_toml
 from likewise.report.contents import charts
 from likewise.training import checkpoint
 from likewise.training.plan import make_plan
-from likewise.training.recipe import Recipe, read_toml
 from likewise.training.run import Run, load
 from tests.fuzz.mutations import archive, mutated, png
 

@@ -11,9 +11,9 @@ from likewise import dictionaries, ranks
 from likewise.dictionaries import Found
 from likewise.losses import tiles as tiling
 from likewise.pairs.future import Future
+from likewise.recipe import Loss
 from likewise.training.ahead import look_ups_ahead
 from likewise.training.batches import Batch
-from likewise.training.recipe import Loss
 from likewise.training.scores import SCORES, LookUp, build_loss
 from tests.losses import slow
 from tests.losses.conftest import assert_same, rows

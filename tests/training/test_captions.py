@@ -9,10 +9,10 @@ from torch import nn
 
 import likewise
 from likewise.data.words import all_words
+from likewise.recipe import RecipeError
 from likewise.training import learner as module
 from likewise.training.plan import make_plan
 from likewise.training.progress import Observer, words
-from likewise.training.recipe import RecipeError
 from likewise.training.run import CaptionEncoder, RunError
 from likewise.training.scores import SCORES
 from likewise.training.signals import Interrupted

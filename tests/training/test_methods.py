@@ -14,8 +14,8 @@ import likewise
 from likewise import methods
 from likewise.evaluation.few_labels import few_labels
 from likewise.evaluation.knn import knn
+from likewise.recipe import Recipe, RecipeError
 from likewise.training import plan
-from likewise.training.recipe import Recipe, RecipeError
 from likewise.training.run import Encoder, preprocessing
 from likewise.training.towers import build_tower
 from tests.waves import series

@@ -6,9 +6,9 @@ import torch
 from PIL import Image
 
 from likewise import data, methods
+from likewise.recipe import Recipe, RecipeError, known_keys
 from likewise.training import plan, plan_lines
 from likewise.training.plan import make_plan, split
-from likewise.training.recipe import Recipe, RecipeError, known_keys
 
 LARGE = torch.accelerator.is_available()
 ENCODER = (

@@ -19,10 +19,10 @@ from likewise import ranks
 from likewise.cli import app
 from likewise.encoders import build
 from likewise.pairs.future import Future
+from likewise.recipe import RecipeError
 from likewise.training import learner
 from likewise.training.batches import Batches
 from likewise.training.plan import make_plan
-from likewise.training.recipe import RecipeError
 from likewise.training.signals import Interrupted
 from tests.maps import plain_maps
 from tests.training import plain_encoder

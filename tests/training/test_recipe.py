@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import likewise
 from likewise import losses
+from likewise.recipe import Recipe, RecipeError, check_choice, known_keys, parse_settings, read_toml
 from likewise.training import plan
-from likewise.training.recipe import Recipe, RecipeError, check_choice, known_keys, parse_settings, read_toml
 
 KINDS = {
     int: st.integers(-(2**60), 2**60),

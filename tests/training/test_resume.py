@@ -17,9 +17,9 @@ from typer.testing import CliRunner
 
 import likewise
 from likewise.cli import app
+from likewise.recipe import RecipeError
 from likewise.training import checkpoint
 from likewise.training.metrics import Metrics
-from likewise.training.recipe import RecipeError
 from likewise.training.run import RunError
 from likewise.training.signals import Interrupted
 from tests.training import plain_encoder

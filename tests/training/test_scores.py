@@ -7,8 +7,8 @@ import torch
 
 from likewise import dictionaries, losses, ranks
 from likewise.dictionaries import Found
+from likewise.recipe import Loss, RecipeError
 from likewise.training import scores
-from likewise.training.recipe import Loss, RecipeError
 from likewise.training.scores import SCORES, LookUp, build_loss, parse_policy, same_ids
 from tests.losses import slow
 from tests.losses.conftest import rows

@@ -12,10 +12,10 @@ from likewise.data import DataError
 from likewise.pairs.future import FRAMES, Future
 from likewise.pairs.groups import Groups
 from likewise.pairs.views import Views
+from likewise.recipe import RecipeError
 from likewise.training.batches import Batches, visits
 from likewise.training.plan import hop_of, make_plan
 from likewise.training.plan_lines import lines
-from likewise.training.recipe import RecipeError
 from tests.training.conftest import rows, whole
 from tests.waves import clips, series
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from likewise.pairs.crops import chance, uniform
+from likewise.views.crops import chance, uniform
 
 LUMA = (0.299, 0.587, 0.114)  # Rec. 601, as Pillow and torchvision
 TO_YIQ = (LUMA, (0.596, -0.274, -0.322), (0.211, -0.523, 0.312))

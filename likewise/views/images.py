@@ -1,28 +1,16 @@
-"""Views: random changes that leave an item what it is, made for a whole batch on the encoder's device.
+"""Views of images: crops, small movements, colours and blur, batched, after the recipes of the papers."""
 
-    augmentation = augment.preset("moco_v2", size=32)
-    draws = augmentation.draw(256, torch.Generator().manual_seed(0))
-    views = augmentation.apply(images, draws)       # (256, 3, 32, 32) float32 from (256, 3, h, w) uint8
-    augmentation.apply(images[3:5], draws.rows(slice(3, 5)))            # views[3:5] once more
-    augmentation.plain(images)                      # for evaluation: nothing drawn
-
-Drawing is apart from applying. `draw` takes a fixed number of random numbers a row and knows
-nothing of the images; `apply` takes none. So a view can be made again, and every rank can draw
-for the whole batch and make its own rows.
-"""
-
-import difflib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from likewise.pairs.blur import Blur, blur_matrices, blur_weights, radius_for
-from likewise.pairs.colour import Jitter, Recolouring, recolouring, solarise
-from likewise.pairs.crops import Affine, Crop, centre_square, chance, resample, resample_one, resize_weights
+from likewise.views.augmentation import Augmentation, Draws, check_draws, check_whole
+from likewise.views.blur import Blur, blur_matrices, blur_weights, radius_for
+from likewise.views.colour import Jitter, Recolouring, recolouring, solarise
+from likewise.views.crops import Affine, Crop, centre_square, chance, resample, resample_one, resize_weights
 
 MEAN = {1: (0.5,), 3: (0.485, 0.456, 0.406)}  # of ImageNet for three channels
 STD = {1: (0.5,), 3: (0.229, 0.224, 0.225)}
@@ -31,36 +19,6 @@ STD = {1: (0.5,), 3: (0.229, 0.224, 0.225)}
 LARGE = 80 * 80
 # Values of a chunk on a CPU: chunk, product and result stay in the second-level cache.
 CHUNK = 2**18
-
-
-@dataclass(frozen=True)
-class Draws:
-    """What was drawn for n rows: tensors (n, ...) on the CPU, by name."""
-
-    values: Mapping[str, Tensor]
-
-    def rows(self, index: slice | Tensor) -> "Draws":
-        """Those of some rows, to go with the same rows of the images."""
-        return Draws({name: value[index] for name, value in self.values.items()})
-
-    def __len__(self) -> int:
-        return len(next(iter(self.values.values())))
-
-
-class Augmentation(Protocol):
-    """`mean` and `std` are what every view is normalised by, (x − mean) / std, for whoever exports it."""
-
-    @property
-    def mean(self) -> tuple[float, ...]: ...
-
-    @property
-    def std(self) -> tuple[float, ...]: ...
-
-    def draw(self, n: int, rng: torch.Generator) -> Draws: ...
-
-    def apply(self, items: Tensor, draws: Draws) -> Tensor: ...
-
-    def plain(self, items: Tensor) -> Tensor: ...
 
 
 @dataclass(frozen=True)
@@ -73,7 +31,7 @@ class PlainViews:
     std: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        _check_whole("size", self.size, 2)
+        check_whole("size", self.size, 2)
         if self.channels not in MEAN:
             raise ValueError(f"channels must be 1 or 3, got {self.channels!r}")
         # Empty: the usual ones of so many channels.
@@ -112,7 +70,7 @@ class PlainViews:
             raise ValueError(f"images must be a tensor of torch.uint8, got {got}")
         if images.ndim != 4 or images.shape[1] != self.channels or 0 in images.shape[2:]:
             raise ValueError(f"images must be of shape (n, {self.channels}, h, w), got {tuple(images.shape)}")
-        _check_draws("images", images, draws)
+        check_draws("images", images, draws)
 
     def _empty(self, images: Tensor) -> Tensor:
         shape = (len(images), self.channels, self.size, self.size)
@@ -244,59 +202,6 @@ class DrawingViews(PlainViews):
         return out
 
 
-@dataclass(frozen=True)
-class VectorViews:
-    """For rows of features: each is standardised, (x − mean) / std, then disturbed.
-
-    Gaussian noise of standard deviation `noise` is added to every feature, and each feature is
-    replaced by its mean, 0, with probability `dropout`. `fitted` takes mean and std from data.
-    """
-
-    size: int  # features
-    noise: float = 0.3
-    dropout: float = 0.2
-    mean: tuple[float, ...] = ()
-    std: tuple[float, ...] = ()
-
-    def __post_init__(self) -> None:
-        _check_whole("size", self.size, 1)
-        object.__setattr__(self, "mean", self.mean or (0.0,) * self.size)
-        object.__setattr__(self, "std", self.std or (1.0,) * self.size)
-        if not len(self.mean) == len(self.std) == self.size:
-            got = f"{len(self.mean)} and {len(self.std)}"
-            raise ValueError(f"mean and std must have {self.size} numbers each, got {got}")
-
-    @classmethod
-    def fitted(cls, vectors: Tensor, noise: float = 0.3, dropout: float = 0.2) -> "VectorViews":
-        """With the mean and standard deviation of each feature of vectors (n, f); a constant feature's counts as 1."""
-        std, mean = torch.std_mean(vectors.double(), dim=0, correction=0)
-        std = std.where(std > 0, 1)
-        return cls(vectors.shape[1], noise, dropout, tuple(mean.tolist()), tuple(std.tolist()))
-
-    def draw(self, n: int, rng: torch.Generator) -> Draws:
-        noise = torch.randn(n, self.size, generator=rng, dtype=torch.float32)
-        dropped = torch.rand(n, self.size, generator=rng, dtype=torch.float32) < self.dropout
-        return Draws({"noise": noise * self.noise, "dropped": dropped})
-
-    @torch.no_grad()
-    def apply(self, items: Tensor, draws: Draws) -> Tensor:
-        """(n, f) -> (n, f) float32 on the vectors' device."""
-        out = self.plain(items)
-        _check_draws("vectors", items, draws)
-        out += draws.values["noise"].to(out.device)
-        return out.masked_fill_(draws.values["dropped"].to(out.device), 0)
-
-    @torch.no_grad()
-    def plain(self, items: Tensor) -> Tensor:
-        if not isinstance(items, Tensor) or not items.is_floating_point():
-            got = items.dtype if isinstance(items, Tensor) else type(items).__name__
-            raise ValueError(f"vectors must be a floating-point tensor, got {got}")
-        if items.ndim != 2 or items.shape[1] != self.size:
-            raise ValueError(f"vectors must be of shape (n, {self.size}), got {tuple(items.shape)}")
-        mean, std = (torch.tensor(x, dtype=items.dtype, device=items.device) for x in (self.mean, self.std))
-        return ((items - mean) / std).float()
-
-
 def _moco_v1(size: int, channels: int) -> Augmentation:
     """He et al., 2019, after InstDisc: no blur, and colours always jittered."""
     return PhotoViews(size, channels, jitter=Jitter(0.4, 0.4, 0.4, 0.4, p=1.0), grey=0.2)
@@ -333,17 +238,8 @@ PRESETS: dict[str, Callable[[int, int], Augmentation]] = {
     "simclr": _simclr,
     "captions": _captions,
     "greyscale": DrawingViews,
-    "vector": lambda size, channels: VectorViews(size),
     "none": PlainViews,
 }
-
-
-def preset(name: str, *, size: int, channels: int = 3) -> Augmentation:
-    """An augmentation by name. `size` is the view's side in pixels; for "vector", the number of features."""
-    if name not in PRESETS:
-        near = difflib.get_close_matches(str(name), PRESETS, n=1, cutoff=0.0)
-        raise ValueError(f"preset must be one of {', '.join(PRESETS)}; got {name!r}, did you mean {near[0]!r}?")
-    return PRESETS[name](size, channels)
 
 
 def chunks(images: Tensor) -> Iterator[slice]:
@@ -359,13 +255,3 @@ def full_precision(device: torch.device) -> AbstractContextManager[object]:
     if torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type):
         return torch.autocast(device.type, enabled=False)
     return nullcontext()
-
-
-def _check_draws(name: str, items: Tensor, draws: Draws | None) -> None:
-    if draws is not None and len(draws) != len(items):
-        raise ValueError(f"draws must have {len(items)} rows like {name}, got {len(draws)}")
-
-
-def _check_whole(name: str, number: int, least: int) -> None:
-    if isinstance(number, bool) or not isinstance(number, int) or number < least:
-        raise ValueError(f"{name} must be a whole number >= {least}, got {number!r}")

@@ -7,11 +7,14 @@ import pytest
 import torch
 from PIL import Image
 
-from likewise.pairs import augment
-from likewise.pairs.augment import Blur, Crop, DrawingViews, Jitter, PhotoViews, PlainViews, VectorViews
-from likewise.pairs.blur import radius_for
-from likewise.pairs.crops import Affine
-from tests.pairs import slow
+from likewise import views as augment
+from likewise.views import images as module
+from likewise.views.blur import Blur, radius_for
+from likewise.views.colour import Jitter
+from likewise.views.crops import Affine, Crop
+from likewise.views.images import DrawingViews, PhotoViews, PlainViews
+from likewise.views.vectors import VectorViews
+from tests.views import slow
 
 IMAGE_PRESETS = ["moco_v1", "moco_v2", "simclr", "captions", "greyscale", "none"]
 EVERYTHING = {
@@ -37,9 +40,9 @@ def row(draws, i):
 @pytest.fixture(params=["by matrices", "in small chunks", "one by one"])
 def path(request, monkeypatch):
     """Both ways of making a view, and the first in chunks of one or two images."""
-    monkeypatch.setattr(augment, "LARGE", 0 if request.param == "one by one" else 10**9)
+    monkeypatch.setattr(module, "LARGE", 0 if request.param == "one by one" else 10**9)
     if request.param == "in small chunks":
-        monkeypatch.setattr(augment, "CHUNK", 400)
+        monkeypatch.setattr(module, "CHUNK", 400)
     return request.param
 
 
@@ -357,7 +360,7 @@ ERRORS = {
     "size must be a whole number >= 1, got 0": lambda: augment.preset("vector", size=0),
     "mean and std must have 3 numbers each, got 1 and 3": lambda: PlainViews(8, mean=(0.5,)),
     "mean and std must have 2 numbers each, got 2 and 1": lambda: VectorViews(2, std=(0.5,)),
-    "preset must be one of moco_v1, moco_v2, simclr, captions, greyscale, vector, none; got 'mocov2', "
+    "preset must be one of moco_v1, moco_v2, simclr, captions, greyscale, none, vector; got 'mocov2', "
     "did you mean 'moco_v2'?": lambda: augment.preset("mocov2", size=8),
 }
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from likewise.pairs.augment import Draws
-from likewise.pairs.crops import uniform
+from likewise.views.augmentation import Draws
+from likewise.views.crops import uniform
 
 
 @dataclass(frozen=True)

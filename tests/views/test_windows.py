@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from likewise.pairs.sequence_views import PRESETS, DisturbedWindows, PlainWindows
+from likewise.views.windows import PRESETS, DisturbedWindows, PlainWindows
 
 MEAN, STD = (1.0, -2.0, 0.5), (2.0, 0.5, 3.0)
 STILL = {"scale": 0.0, "noise": 0.0, "mask": 0.0, "drop": 0.0}

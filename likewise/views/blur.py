@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from likewise.pairs.crops import chance, uniform
+from likewise.views.crops import chance, uniform
 
 
 @dataclass(frozen=True)
