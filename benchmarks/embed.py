@@ -34,7 +34,7 @@ from benchmarks.measure import (
     take_turns,
     write_section,
 )
-from likewise.training.features import EMBED_BATCH
+from likewise.encoders.features import EMBED_BATCH
 from likewise.training.run import load
 
 SIZE, ENCODER = 32, "resnet_tiny"

@@ -19,7 +19,7 @@ from benchmarks.measure import describe_machine, quote_in_readme, table, write_s
 from likewise import data, views
 from likewise.evaluation.knn import KNN, knn
 from likewise.training import plan
-from likewise.training.features import features
+from likewise.encoders.features import features
 from likewise.training.progress import Observer
 from likewise.training.trainer import Trainer
 

@@ -17,7 +17,7 @@ _FUNCTIONS = {
     "export": "likewise.commands.export",
     "finetune": "likewise.commands.finetune",
     "Searcher": "likewise.search.searcher",
-    "load": "likewise.training.run",
+    "load": "likewise.training.encoder",
     "train": "likewise.commands.train",
 }
 __all__ = sorted([*_MODULES, *_FUNCTIONS])

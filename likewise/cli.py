@@ -280,8 +280,8 @@ def export(
 ) -> None:
     """Write the encoder for other programs, with its pre-processing and a model card beside it."""
     with said_in_one_sentence():
-        from likewise.commands.export import BATCHES
         from likewise.commands.export import export as run_export
+        from likewise.modalities.modality import BATCHES
 
         found = run_export(run, out, format=format, layer=layer, trust=trust)
     for path in found.files:

@@ -6,7 +6,12 @@ allocation succeeds says nothing, and sizes that people or files name are compar
 
 import contextlib
 import os
+from collections.abc import Mapping
 from pathlib import Path
+
+from likewise.recipe import RecipeError
+
+NUMBER = 4  # bytes of a float32
 
 # Where Linux says how much a container may take; version 2 of cgroups, then version 1.
 LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
@@ -40,3 +45,11 @@ def amount(count: int) -> str:
             break
         size, unit = size / 1024, larger
     return f"{size:,.3g} {unit}" if size < 1e6 else f"{size:.1e} {unit}"
+
+
+def check_size(values: Mapping[str, int], count: int) -> None:
+    """Refuse values of the recipe, by key, for which `count` numbers are needed, if these do not fit."""
+    if words := shortage(NUMBER * count):
+        raise RecipeError(
+            " and ".join(f"{name} = {value:,}" for name, value in values.items()) + f" would take {words}"
+        )

@@ -7,13 +7,12 @@ scores the look-up? A method is a row of `METHODS`; `refusal` says which mixture
 from dataclasses import dataclass, field
 from typing import Any
 
+from likewise.dictionaries.catalog import DICTIONARIES, KEYS
+from likewise.losses.catalog import LOSSES
+from likewise.pairs.catalog import PAIRS
 from likewise.pairs.future import NEGATIVES
+from likewise.pairs.pairs import STEPS
 from likewise.recipe import Recipe, RecipeError, check_choice
-
-PAIRS = ("views", "groups", "future", "captions")
-KEYS = ("encoder", "momentum", "bank")
-DICTIONARIES = ("batch", "queue", "bank")
-LOSSES = ("info_nce", "nt_xent", "symmetric_info_nce", "sigmoid", "nce", "pair_margin", "triplet", "sup_con")
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ class Method:
 
     @property
     def values(self) -> dict[str, Any]:
-        """Everything that the method sets, by recipe key."""
+        """Return everything that the method sets, by recipe key."""
         answers = {
             "pairs.kind": self.pairs,
             "keys.by": self.keys,
@@ -132,67 +131,68 @@ METHODS = {
     ),
 }
 
-# Losses that score the rows of a batch against each other have no use for any other dictionary.
-WITHIN_BATCH = ("nt_xent", "symmetric_info_nce", "sigmoid", "pair_margin", "sup_con")
-ONE_KIND_OF_ROWS = ("nt_xent", "pair_margin", "sup_con")
-
 
 def defaults(method: str) -> Recipe:
-    """The recipe of a method, before anything is chosen for the data."""
+    """Return the recipe of a method, before anything is chosen for the data."""
     check_choice("method", method, METHODS)
     return Recipe(method=method).with_values(METHODS[method].values)
 
 
 def refusal(recipe: Recipe) -> str | None:
-    """Why this mixture cannot work, in one sentence; None where it can."""
-    kind, by, dictionary, loss = recipe.pairs.kind, recipe.keys.by, recipe.dictionary.kind, recipe.loss.kind
-    if (by == "bank") != (dictionary == "bank"):
+    """Say why this mixture cannot work, in one sentence; None where it can.
+
+    What decides are properties that the parts declare, not their names.
+    """
+    pairs, keys = PAIRS[recipe.pairs.kind], KEYS[recipe.keys.by]
+    dictionary, loss = DICTIONARIES[recipe.dictionary.kind], LOSSES[recipe.loss.kind]
+    if keys.from_slots != dictionary.one_slot_an_item:
         return (
             "keys by bank and dictionary bank go together: a slot is both an item's key and its entry, "
-            f"got keys by {by} and dictionary {dictionary}"
+            f"got keys by {keys.name} and dictionary {dictionary.name}"
         )
-    if loss in WITHIN_BATCH and dictionary != "batch":
-        return f"loss {loss} scores a batch against itself, so its dictionary must be batch, got {dictionary}"
-    if loss in ONE_KIND_OF_ROWS and by != "encoder":
-        return f"loss {loss} takes every row as query and as key, so keys must be by encoder, got {by}"
-    if loss == "nce" and dictionary != "bank":
-        return f"loss nce needs noise of known probability, which only dictionary bank draws, got {dictionary}"
-    if dictionary == "bank" and kind != "views":
-        return f"dictionary bank keeps one slot an item, so its pairs must be views, got {kind}"
-    if kind == "future" and loss != "info_nce":
-        return f"pairs future looks frames up among others, which only loss info_nce scores, got {loss}"
-    if (kind == "future") != (recipe.encoder.head == "steps"):
+    if loss.within_batch and dictionary.stores:
+        return f"loss {loss.name} scores a batch against itself, so its dictionary must be batch, got {dictionary.name}"
+    if loss.one_tower and not keys.with_gradient:
+        return f"loss {loss.name} takes every row as query and as key, so keys must be by encoder, got {keys.name}"
+    if loss.needs_known_noise and not dictionary.knows_noise:
+        known = "noise of known probability, which only dictionary bank draws"
+        return f"loss {loss.name} needs {known}, got {dictionary.name}"
+    if dictionary.one_slot_an_item and not pairs.one_slot_an_item:
+        return f"dictionary {dictionary.name} keeps one slot an item, so its pairs must be views, got {pairs.name}"
+    if pairs.needs_frames and not loss.takes_frames:
+        return f"pairs {pairs.name} looks frames up among others, which only loss info_nce scores, got {loss.name}"
+    if pairs.needs_frames != (recipe.encoder.head == STEPS):
         return (
-            f"pairs future and head steps go together, one matrix a step ahead, got pairs {kind} "
+            f"pairs future and head {STEPS} go together, one matrix a step ahead, got pairs {pairs.name} "
             f"and head {recipe.encoder.head}"
         )
-    if recipe.pairs.symmetric and kind in ("future", "captions"):
-        what = "one window" if kind == "future" else "an image and a caption"
-        return f"pairs.symmetric needs two views of an item, but pairs {kind} has {what}"
-    if kind == "captions" and by == "momentum":
+    if recipe.pairs.symmetric and not pairs.two_views:
+        return f"pairs.symmetric needs two views of an item, but pairs {pairs.name} has {pairs.sides_in_words}"
+    if pairs.keys_learn and keys.by_copy:
         return (
-            "pairs captions has keys by the text tower, which learns by their gradient, so keys must be by encoder, "
-            "got momentum"
+            f"pairs {pairs.name} has keys by the text tower, which learns by their gradient, so keys must be by "
+            f"encoder, got {keys.name}"
         )
     if recipe.encoder.frozen and not recipe.encoder.init:
         return "encoder.frozen keeps the weights that encoder.init names, and it names none"
-    if recipe.training.chunk and (by != "encoder" or kind == "future"):
+    if recipe.training.chunk and not (keys.with_gradient and pairs.in_chunks):
         return (
             "training.chunk embeds pairs in parts and then scores them together, so keys must be by encoder and pairs "
-            f"views, groups or captions, got keys by {by} and pairs {kind}"
+            f"views, groups or captions, got keys by {keys.name} and pairs {pairs.name}"
         )
-    if kind == "future" and recipe.pairs.negatives == "same" and dictionary != "batch":
+    if pairs.needs_frames and recipe.pairs.negatives == "same" and dictionary.stores:
         return (
-            f"pairs.negatives same draws from the query's own window, so the dictionary must be batch, got {dictionary}"
+            "pairs.negatives same draws from the query's own window, so the dictionary must be batch, "
+            f"got {dictionary.name}"
         )
-    if recipe.pairs.symmetric and dictionary == "bank":
-        return "pairs.symmetric needs two views of an item, but with dictionary bank there is one"
-    if recipe.pairs.symmetric and loss in ("sup_con", "pair_margin", "symmetric_info_nce", "sigmoid"):
-        return f"pairs.symmetric has no meaning for loss {loss}, which is symmetric already"
-    if recipe.loss.policy and loss not in ("info_nce", "nt_xent"):
-        return f"loss.policy weighs the negatives of info_nce and nt_xent, got loss {loss}"
-    if recipe.loss.learnable and loss in ("pair_margin", "triplet"):
-        return f"loss.learnable needs a temperature, which loss {loss} has not"
+    if recipe.pairs.symmetric and dictionary.one_slot_an_item:
+        return f"pairs.symmetric needs two views of an item, but with dictionary {dictionary.name} there is one"
+    if recipe.pairs.symmetric and loss.is_symmetric:
+        return f"pairs.symmetric has no meaning for loss {loss.name}, which is symmetric already"
+    if recipe.loss.policy and not loss.takes_policy:
+        return f"loss.policy weighs the negatives of info_nce and nt_xent, got loss {loss.name}"
+    if recipe.loss.learnable and loss.by_margin:
+        return f"loss.learnable needs a temperature, which loss {loss.name} has not"
     return None
 
 
@@ -209,27 +209,16 @@ def check(recipe: Recipe) -> None:
 
 
 def table() -> list[list[str]]:
-    """The methods as rows of words, the head first."""
+    """Return the methods as rows of words, the head first."""
     head = ["method", "pairs", "keys by", "dictionary", "loss", "defaults", "paper"]
     return [head, *([name, *_words(name, method)] for name, method in METHODS.items())]
 
 
 def _words(name: str, method: Method) -> list[str]:
-    recipe = defaults(name)
-    keys = f"momentum copy, m {recipe.keys.momentum:g}" if method.keys == "momentum" else method.keys
-    dictionary = {
-        "batch": "batch",
-        "queue": f"queue of {recipe.dictionary.size:,}",
-        "bank": f"bank, {recipe.dictionary.negatives:,} drawn",
-    }[method.dictionary]
-    margin = method.loss in ("pair_margin", "triplet")
-    scale = f"margin {recipe.loss.margin:g}" if margin else f"temperature {recipe.loss.temperature:g}"
-    if method.pairs == "future":
-        words = f"{scale}, {recipe.loss.similarity} product, {recipe.pairs.horizon} steps ahead, one matrix a step"
-        return [method.pairs, keys, dictionary, method.loss, words, method.paper]
-    if method.pairs == "captions":
-        words = f"{scale}, learned, {recipe.encoder.head} heads to {recipe.encoder.dim}"
-        return [method.pairs, "text tower", dictionary, method.loss, words, method.paper]
-    preset = f", {recipe.pairs.preset} views" if recipe.pairs.preset else ""
-    words = f"{scale}, {recipe.encoder.head} head to {recipe.encoder.dim}{preset}"
+    recipe, pairs = defaults(name), PAIRS[method.pairs]
+    keys = pairs.describe_keys(recipe)
+    if KEYS[method.keys].by_copy:
+        keys = f"momentum copy, m {recipe.keys.momentum:g}"
+    dictionary = DICTIONARIES[method.dictionary].describe_defaults(recipe.dictionary)
+    words = pairs.describe_defaults(recipe, LOSSES[method.loss].scale_in_words(recipe.loss))
     return [method.pairs, keys, dictionary, method.loss, words, method.paper]

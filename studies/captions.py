@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from benchmarks.measure import describe_machine, table
 from likewise.evaluation.cross_modal import cross_modal
 from likewise.pairs.captions import matches
-from likewise.training.features import features
+from likewise.encoders.features import features
 from likewise.training.plan import make_plan
 from likewise.training.progress import Observer
 from likewise.training.run import CaptionEncoder

@@ -13,7 +13,7 @@ from likewise.evaluation.few_labels import few_labels
 from likewise.evaluation.geometry import alignment, geometry
 from likewise.evaluation.knn import knn
 from likewise.randomness import generator
-from likewise.training.features import features
+from likewise.encoders.features import features
 from likewise.training.plan import Plan, make_plan
 from likewise.training.progress import Observer
 from likewise.training.run import build_augmentation, preprocessing

@@ -23,7 +23,7 @@ from benchmarks.measure import describe_machine, table
 from likewise import data
 from likewise.commands import raw
 from likewise.evaluation.linear import linear_probe
-from likewise.training.features import features
+from likewise.encoders.features import features
 from likewise.training.plan import make_plan
 from likewise.training.progress import Observer
 from likewise.training.run import build_augmentation, preprocessing

@@ -24,12 +24,12 @@ from likewise import ranks
 from likewise.data import DataError, Items
 from likewise.data.builtin import needed
 from likewise.data.mapped import change_of
-from likewise.data.sequences import Sequences
+from likewise.encoders.features import features, for_inference
 from likewise.evaluation.geometry import LOOKED_AT, collapse_of
 from likewise.locks import only_writer
 from likewise.printing import note, storable
-from likewise.training.features import features, for_inference
-from likewise.training.run import Encoder, NotFiniteError, check_layer, load
+from likewise.training.encoder import Encoder, check_layer, load
+from likewise.training.run import NotFiniteError
 from likewise.training.signals import Interrupted, end_on_signal
 
 SHARD = 4096  # items
@@ -214,10 +214,7 @@ def _bounds(items: Items, ids: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
     """Where each shard begins and ends among the ids."""
     start = 0
     while start < len(ids):
-        stop = min(start + SHARD, len(ids))
-        if isinstance(items, Sequences):
-            samples = np.cumsum(items.lengths[ids[start:stop]])
-            stop = start + max(1, int(np.searchsorted(samples, SHARD_SAMPLES, side="right")))
+        stop = items.main.shard_end(ids, start, SHARD, SHARD_SAMPLES)
         yield start, stop
         start = stop
 

@@ -10,17 +10,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from likewise.commands.raw import Frames
-from likewise.commands.subjects import Ids, Way, subject_of
+from likewise.commands.representations import Evaluated, Representation, evaluated
 from likewise.data import DataError, Items
+from likewise.data.items import CAPTION
 from likewise.data.labels import read_names
-from likewise.data.sequences import Sequences
+from likewise.data.parts import Ids, spread
 from likewise.evaluation.figures import Embedded, measure
 from likewise.malloc import keep_freed_memory
-from likewise.pairs.captions import matches
-from likewise.training.plan import split, spread
+from likewise.modalities.modality import Frames
+from likewise.modalities.text import matches, texts_by_item
+from likewise.training.encoder import Encoder
+from likewise.training.plan import split
 from likewise.training.progress import Observer, Screen
-from likewise.training.run import Encoder
 
 WITH_VIEWS = 1024  # items of which two views are made
 WITHOUT_TEST = 2000  # items looked at where nothing is held out
@@ -30,30 +31,44 @@ TRAIN_FRAMES, TEST_FRAMES = 20_000, 5_000  # looked at, at most
 
 
 @dataclass(frozen=True)
-class Seen:
-    """Items of one part, or some of their frames."""
+class Sample:
+    """Items of one part of the data, or some of their frames, and their labels."""
 
     items: Items
     ids: Ids
+    labels: Tensor | None
     frames: Frames | None = None
 
-    def by_frame(self, hop: int, most: int) -> "Seen":
-        assert isinstance(self.items, Sequences)
-        return replace(self, frames=Frames.of(self.items, self.ids, hop, most))
+    def by_frame(self, hop: int, most: int) -> "Sample":
+        frames = Frames.of(self.items.main, self.ids, hop, most)
+        return replace(self, frames=frames, labels=None if self.labels is None else self.labels[frames.places])
 
-    @property
-    def owners(self) -> Ids:
-        """Whose the frames are, as places among the ids."""
-        assert self.frames is not None
-        return self.frames.places
-
-    def through(self, way: Way) -> Tensor:
-        """As vectors (n, d)."""
+    def through(self, representation: Representation) -> Tensor:
+        """Return the vectors (n, d)."""
         if self.frames is None:
-            return way.embed(self.items, self.ids)
-        assert way.embed_frames is not None
-        assert isinstance(self.items, Sequences)
-        return way.embed_frames(self.items, self.ids, self.frames)
+            return representation.embed(self.items, self.ids)
+        return representation.embed_frames(self.items, self.ids, self.frames)
+
+
+@dataclass(frozen=True)
+class Words:
+    """Texts that items are compared with: captions, and the names of classes in templates."""
+
+    texts: list[str]
+    matched: Tensor | None  # (p, 2): rows of an item and of a text that it has; None: there are no captions
+    prompts: list[list[str]]  # (classes, templates)
+    answers: Tensor  # labels (n,)
+
+    def added(self, embedded: Embedded, representation: Representation) -> Embedded:
+        """Return what was embedded with the vectors of the texts, where the representation knows words."""
+        if self.matched is not None and (vectors := representation.embed_text(self.texts)) is not None:
+            embedded = replace(embedded, texts=(vectors, self.matched))
+        if self.prompts:
+            vectors = representation.embed_text([text for row in self.prompts for text in row])
+            if vectors is not None:
+                shape = len(self.prompts), len(self.prompts[0]), -1
+                embedded = replace(embedded, named=(self.answers, vectors.view(shape)))
+        return embedded
 
 
 def evaluate(
@@ -73,7 +88,7 @@ def evaluate(
     trust: bool = False,
     progress: bool = True,
 ) -> dict[str, Any]:
-    """Named figures by row: raw input, untrained encoder, learned encoder; `about` says what they depend on.
+    """Return named figures by row: raw input, untrained encoder, learned encoder; `about` says what they depend on.
 
     `encoder` is a loaded one, a run's folder, a `module:callable`, or a file of embeddings (`.npz`, `.parquet`).
     `train` is a source, by default the run's own; `test` another, by default the source's own test part, else
@@ -92,11 +107,48 @@ def evaluate(
         raise ValueError(f"by must be item or frame, got {by!r}")
     if seed < 0:
         raise ValueError(f"seed must not be negative, got {seed}")
-    subject = subject_of(
+    subject = evaluated(
         encoder, train, layer=layer, columns=columns, size=size, seed=seed, trust=trust, progress=progress
     )
     if by == "frame" and not subject.hop:
         raise ValueError(f"only an encoder of sequences with frames can be measured by frame, got {subject.name}")
+    known, tested, which = samples(subject, train, test)
+    words = words_for(subject, tested, names, templates, held_out=which != NONE_HELD_OUT)
+    observer = Screen() if progress else Observer()
+    if known.items.labels is not None and tested.items.labels is None:
+        observer.say(f"{tested.items.name} has no labels, or one class only, so that what needs labels is not measured")
+    viewed = spread(tested.ids, WITH_VIEWS) if by == "item" else None
+    about = {
+        "encoder": subject.name,
+        "by": by,
+        "data": known.items.name,
+        "test": tested.items.name,
+        "test_words": which if by == "item" else which.replace("items", "frames of items"),
+        "train_items": len(known.ids),
+        "test_items": len(tested.ids),
+        "labels": known.labels is not None,
+        "loss_temperature": subject.temperature,
+    }
+    if words.prompts:
+        about["templates"] = list(TEMPLATES if templates is None else templates)
+    if by == "frame":
+        known, tested = known.by_frame(subject.hop, TRAIN_FRAMES), tested.by_frame(subject.hop, TEST_FRAMES)
+    rulers = {"k": k, "temperature": temperature, "loss_temperature": subject.temperature, "seed": seed}
+    results: dict[str, Any] = {"about": about}
+    representations = subject.representations(known.items, known.ids, by == "frame")
+    for number, (name, representation) in enumerate(representations.items(), 1):
+        with observer.waiting_for(f"evaluating: {name} ({number}/{len(representations)})"):
+            embedded = words.added(embed(representation, known, tested, viewed), representation)
+            try:
+                figures = measure(embedded, known.labels, tested.labels, **rulers)  # type: ignore[arg-type]
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from None
+            results[name] = figures.as_dict()
+    return results
+
+
+def samples(subject: Evaluated, train: Any, test: Any) -> tuple[Sample, Sample, str]:
+    """Return the items that others are compared with, those that are tested, and what the latter are called."""
     items = subject.open(train)
     train_ids, test_ids = split(items, subject.recipe)
     tested = items
@@ -108,80 +160,50 @@ def evaluate(
         train_ids, test_ids = np.arange(len(items)), np.arange(len(tested))
     if not len(train_ids):
         raise DataError(f"there is nothing to compare with in {items.name}: all items are its test part")
-    labels: tuple[Tensor, Tensor] | tuple[None, None] = (None, None)
-    if items.labels is not None and tested.labels is not None:
-        labels = (torch.from_numpy(items.labels[train_ids]), torch.from_numpy(renamed(tested, items)[test_ids]))
-    words = "items not trained on" if test is None and subject.trained_on == items.fingerprint else "test items"
+    which = "items not trained on" if test is None and subject.trained_on == items.fingerprint else "test items"
     if not len(test_ids):
-        test_ids, words = spread(train_ids, WITHOUT_TEST), NONE_HELD_OUT
-        labels = (None, None)
-    if any(part is None or not (part >= 0).any() for part in labels):
-        labels = (None, None)
+        return Sample(items, train_ids, None), Sample(tested, spread(train_ids, WITHOUT_TEST), None), NONE_HELD_OUT
+    if items.labels is None or tested.labels is None:
+        return Sample(items, train_ids, None), Sample(tested, test_ids, None), which
+    labels = torch.from_numpy(items.labels[train_ids]), torch.from_numpy(renamed(tested, items)[test_ids])
+    if not all((part >= 0).any() for part in labels):
+        return Sample(items, train_ids, None), Sample(tested, test_ids, None), which
+    return Sample(items, train_ids, labels[0]), Sample(tested, test_ids, labels[1]), which
+
+
+def words_for(
+    subject: Evaluated,
+    tested: Sample,
+    names: str | Path | Sequence[str] | None,
+    templates: Sequence[str] | None,
+    *,
+    held_out: bool,
+) -> Words:
+    """Return the captions of the tested items, and the names of their classes in templates, where names are given."""
+    items, ids = tested.items, tested.ids
     prompts: list[list[str]] = []
-    answers = torch.from_numpy(np.full(1, -1) if tested.labels is None else tested.labels[test_ids])
+    answers = torch.from_numpy(np.full(1, -1) if items.labels is None else items.labels[ids])
     if names is None and templates is not None:
         raise ValueError("templates are for names of classes, and none are given (--labels)")
     if names is not None:
-        if not subject.worded:
+        if not subject.knows_words:
             raise ValueError(f"names of classes need an encoder of images and words, and its head, got {subject.name}")
-        if not (answers >= 0).any() or words == NONE_HELD_OUT:
-            raise ValueError(f"names of classes need labelled items that are held out, got none in {tested.name}")
-        prompts = prompts_of(names, tested.classes, TEMPLATES if templates is None else templates)
-    texts, matched = (
-        matches([tested.captions[item] for item in test_ids]) if tested.captions is not None else ([], None)
-    )
-    seen = Seen(items, train_ids), Seen(tested, test_ids)
-    if by == "frame":
-        seen = seen[0].by_frame(subject.hop, TRAIN_FRAMES), seen[1].by_frame(subject.hop, TEST_FRAMES)
-        if labels[0] is not None and labels[1] is not None:
-            labels = (labels[0][seen[0].owners], labels[1][seen[1].owners])
-        words = words.replace("items", "frames of items")
-    about = {
-        "encoder": subject.name,
-        "by": by,
-        "data": items.name,
-        "test": tested.name,
-        "test_words": words,
-        "train_items": len(train_ids),
-        "test_items": len(test_ids),
-        "labels": labels[0] is not None,
-        "loss_temperature": subject.temperature,
-    }
-    if prompts:
-        about["templates"] = list(TEMPLATES if templates is None else templates)
-    found: dict[str, Any] = {"about": about}
-    viewed = spread(test_ids, WITH_VIEWS)
-    observer = Screen() if progress else Observer()
-    if items.labels is not None and tested.labels is None:
-        observer.say(f"{tested.name} has no labels, or one class only, so that what needs labels is not measured")
-    ways = subject.ways(items, train_ids, by)
-    for number, (name, way) in enumerate(ways.items(), 1):
-        with observer.waiting_for(f"evaluating: {name} ({number}/{len(ways)})"):
-            views = keys = None
-            if way.view is not None and by == "item":
-                (first, first_key), (second, second_key) = (
-                    way.view(tested, viewed, which) for which in ("first", "second")
-                )
-                views, keys = (first, second), (first_key, second_key)
-            embedded = Embedded(seen[0].through(way), seen[1].through(way), views, keys)
-            if way.embed_text is not None and matched is not None:
-                embedded = replace(embedded, texts=(way.embed_text(texts), matched))
-            if way.embed_text is not None and prompts:
-                vectors = way.embed_text([text for row in prompts for text in row])
-                embedded = replace(embedded, named=(answers, vectors.view(len(prompts), len(prompts[0]), -1)))
-            try:
-                figures = measure(
-                    embedded,
-                    *labels,
-                    k=k,
-                    temperature=temperature,
-                    loss_temperature=subject.temperature,
-                    seed=seed,
-                )
-            except ValueError as error:
-                raise ValueError(f"{name}: {error}") from None
-            found[name] = figures.as_dict()
-    return found
+        if not (answers >= 0).any() or not held_out:
+            raise ValueError(f"names of classes need labelled items that are held out, got none in {items.name}")
+        prompts = prompts_of(names, items.classes, TEMPLATES if templates is None else templates)
+    if CAPTION not in items.parts:
+        return Words([], None, prompts, answers)
+    return Words(*matches(texts_by_item(items.parts[CAPTION], ids)), prompts, answers)
+
+
+def embed(representation: Representation, known: Sample, tested: Sample, viewed: Ids | None) -> Embedded:
+    """Return the vectors of both samples, and of two views of some tested items, where there are such views."""
+    views = keys = None
+    if viewed is not None:
+        sides = [representation.embed_view(tested.items, viewed, side) for side in ("first", "second")]
+        if sides[0] is not None and sides[1] is not None:
+            views, keys = (sides[0][0], sides[1][0]), (sides[0][1], sides[1][1])
+    return Embedded(known.through(representation), tested.through(representation), views, keys)
 
 
 def prompts_of(names: str | Path | Sequence[str], classes: Sequence[str], templates: Sequence[str]) -> list[list[str]]:

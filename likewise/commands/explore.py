@@ -9,7 +9,8 @@ from typing import Any
 
 from likewise import printing
 from likewise.data.builtin import needed
-from likewise.training.run import Run, RunError, check_layer
+from likewise.training.encoder import check_layer
+from likewise.training.run import Run, RunError
 from likewise.training.trust import check_trust
 
 PORT = 8720  # where none is asked for, and it is free

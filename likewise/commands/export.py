@@ -27,24 +27,12 @@ from torch.nn import functional
 from likewise import __version__
 from likewise.commands.model_card import CARD, ENDINGS, FORMATS, ExportError, card
 from likewise.data.builtin import needed
-from likewise.data.tokens import END, PADDING, START
-from likewise.encoders.resnet import ResNet
-from likewise.encoders.sequence import SequenceEncoder
-from likewise.encoders.vit import VisionTransformer
 from likewise.locks import InUseError, only_writer
-from likewise.randomness import generator
+from likewise.modalities import MODALITIES
 from likewise.recipe import Recipe
-from likewise.training.features import PIECE
-from likewise.training.run import CaptionEncoder, Encoder, check_layer, load
+from likewise.training.encoder import Encoder, check_layer, load
 
-BATCHES = (1, 3, 8)  # that every file is run with
 TOLERANCE = 1e-4  # of the largest entry of the features
-# How a picture becomes a square, before it is scaled to what the encoder sees.
-RESIZED = {
-    "crop": "largest centred square, to stored (to size where 0), bicubic",
-    "pad": "longer side to stored (to size where 0), bicubic, in the middle of a white square",
-    "stretch": "each side to stored (to size where 0), bicubic",
-}
 OPSET = 17  # of ONNX: the first with layer norm
 TEMPORARY = ".likewise-export-"  # how folders of files that are being made begin
 # Of torch's tracing exporters. They are not its newest; but that one, for ONNX, needs a package that nothing else does.
@@ -123,10 +111,11 @@ def export(
     shared = {"likewise": __version__, "format": chosen, "layer": layer, "method": encoder.recipe.method}
     shared["recipe"] = hashlib.sha256(encoder.recipe.toml().encode()).hexdigest()
     shared |= {"weights": encoder.fingerprint("backbone"), "data": encoder.about["fingerprint"]}
-    towers, texts = {out.name: _tower_of_items(encoder, layer, chosen != "safetensors")}, {}
-    if isinstance(encoder, CaptionEncoder) and layer == "head":
+    towers = {out.name: _tower_of_items(encoder, layer, chosen != "safetensors")}
+    texts: dict[str, str] = {}
+    if encoder.knows_words and layer == "head":
         towers[f"{out.stem}.text{out.suffix}"] = _tower_of_text(encoder)
-        texts["tokenizer.json"] = encoder.tokenizer.text
+        texts |= encoder.texts
     records = {name: shared | tower.record for name, tower in towers.items()}
     texts |= {f"{name}.json": json.dumps(record, indent=2) + "\n" for name, record in records.items()}
     try:
@@ -178,63 +167,25 @@ def _format(out: Path, name: str | None) -> str:
 
 
 def _tower_of_items(encoder: Encoder, layer: str, traced: bool) -> Tower:
-    """The tower of images, vectors or sequences, up to the layer; `traced`, its file normalises them."""
-    about, recipe, plain = encoder.about, encoder.recipe, encoder.augmentation.plain
-    network, rng = _copied(encoder.backbone, encoder.head if layer == "head" else None), generator(0, "export")
-    kind, channels, size = about["kind"], about["channels"], about["size"]
-    backbone, hop = network[0], 0
-    mean, std = torch.tensor(encoder.augmentation.mean), torch.tensor(encoder.augmentation.std)
-    record = {"kind": kind, "encoder": recipe.encoder.name, "channels": channels, "size": size}
-    if kind == "image":
-        rough = [torch.rand(n, channels, 4, 4, generator=rng) for n in BATCHES]
-        images = [functional.interpolate(part, (size, size), mode="bilinear").mul(255).byte() for part in rough]
-        given, prepared = [part / 255 for part in images], [plain(part) for part in images]
-        mean, std = mean[:, None, None], std[:, None, None]
-        record |= {"input": "pixels", "shape": ["n", channels, size, size], "stored": about["stored"]}
-        record["decode"] = "turned as EXIF says, alpha over white"
-        record |= {"fit": (fit := about.get("fit", "crop")), "resize": f"{RESIZED[fit]}, then to size, bilinear"}
-        record["values"] = "from 0 to 1"
-        if isinstance(backbone, ResNet):
-            record["stem"] = "small" if isinstance(backbone.maxpool, nn.Identity) else "imagenet"
-        if isinstance(backbone, VisionTransformer):
-            record["patch"] = backbone.patch_embed.proj.stride[0]
-    elif kind == "vector":
-        given = [torch.randn(n, size, generator=rng) * std + mean for n in BATCHES]
-        prepared = [plain(part) for part in given]
-        record |= {"input": "vectors", "shape": ["n", size]}
-    else:
-        lengths = _lengths(network, size, channels)
-        given = [torch.randn(n, t, channels, generator=rng) * std + mean for n, t in zip(BATCHES, lengths, strict=True)]
-        record |= {"input": "samples", "shape": ["n", "t" if len(set(lengths)) > 1 else size, channels]}
-        record |= {"context": recipe.encoder.context, "rate": about["rate"]}
-        if isinstance(backbone, SequenceEncoder):
-            hop = backbone.hop
-            given[-1][0, size // 2 :] = math.nan  # one that ends before the others
-            record["piece"] = max(1, PIECE // hop) * hop  # of a longer one, the mean over its pieces by their length
-        prepared = [plain(part) for part in given]
-    record |= {"mean": list(encoder.augmentation.mean), "std": list(encoder.augmentation.std)}
+    """Return the tower of the items, up to the layer; `traced`, its file normalises them."""
+    about, recipe, prepared = encoder.about, encoder.recipe, encoder.augmentation
+    network = _copied(encoder.backbone, encoder.head if layer == "head" else None)
+    exported = encoder.modality.exported(network, recipe, about, prepared)
+    record = {"modality": about["modality"], "kind": about["kind"], "encoder": recipe.encoder.name}
+    record |= {"channels": about["channels"], "size": about["size"]}
+    record |= exported.record | {"mean": list(prepared.mean), "std": list(prepared.std)}
     record["normalised"] = "inside" if traced else "before"
-    return _tower(Prepared(network, mean, std, hop), network, given, prepared, recipe, record)
+    graph = Prepared(network, exported.mean, exported.std, exported.hop)
+    return _tower(graph, network, exported.given, exported.prepared, recipe, record)
 
 
-def _tower_of_text(encoder: CaptionEncoder) -> Tower:
-    """The tower of captions, from tokens to the space of the images."""
-    network, rng = _copied(encoder.text, encoder.text_head), generator(0, "export text")
-    length, vocabulary = encoder.length, encoder.about["vocabulary"]
-    given = []
-    for n, t in zip(BATCHES, (length // 2, 2, length), strict=True):
-        ends, place = torch.randint(1, t, (n, 1), generator=rng), torch.arange(t)
-        words = torch.randint(END + 1, vocabulary, (n, t), generator=rng).where(place < ends, PADDING)
-        given.append(words.where(place != ends, END).where(place > 0, START))
-    record: dict[str, Any] = {
-        "kind": "text",
-        "encoder": encoder.recipe.text.name,
-        "input": "tokens",
-        "shape": ["n", "t"],
-    }
-    record |= {"tokenizer": "tokenizer.json", "vocabulary": vocabulary, "length": length}
-    record |= {"start": START, "end": END, "padding": PADDING}
-    return _tower(Prepared(network), network, given, given, encoder.recipe, record)
+def _tower_of_text(encoder: Encoder) -> Tower:
+    """Return the tower of the captions, from tokens to the space of the images."""
+    network = _copied(*encoder.text_network)  # type: ignore[misc]
+    text = MODALITIES["text"]
+    exported = text.exported(network, encoder.recipe, encoder.about, encoder.augmentation)
+    record = {"modality": text.name, "kind": text.name, "encoder": encoder.recipe.text.name} | exported.record
+    return _tower(Prepared(network), network, exported.given, exported.prepared, encoder.recipe, record)
 
 
 def _tower(
@@ -259,18 +210,6 @@ def _tower(
 def _copied(backbone: nn.Module, head: nn.Module | None) -> nn.Sequential:
     parts = [copy.deepcopy(part) for part in (backbone, head) if part is not None]
     return nn.Sequential(*parts).to("cpu", torch.float32).eval().requires_grad_(False)
-
-
-def _lengths(network: nn.Module, size: int, channels: int) -> tuple[int, ...]:
-    """Lengths of sequences, one a batch, the longest last: several, where the network takes them."""
-    lengths = (size, max(1, size // 3), size + 7)
-    try:
-        with torch.no_grad():
-            for t in lengths:
-                network(torch.zeros(1, t, channels))
-    except Exception:  # anyone's encoder may take one length only, and say so as it likes
-        return (size,) * len(lengths)
-    return lengths
 
 
 def _written(tower: Tower, record: Mapping[str, Any], path: Path) -> float:

@@ -21,26 +21,19 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from likewise.commands.evaluate import renamed
+from likewise.commands.representations import FRESH
 from likewise.data import DataError, Items
+from likewise.encoders.features import features
 from likewise.locks import LOCK, only_writer
+from likewise.pairs.catalog import build_tower
 from likewise.printing import note
 from likewise.randomness import generator, number
 from likewise.training import optimizers, schedule
 from likewise.training.batches import read
-from likewise.training.features import features
+from likewise.training.encoder import Encoder, load
 from likewise.training.metrics import write_whole
 from likewise.training.plan import split
-from likewise.training.run import (
-    FINE_TUNED,
-    Encoder,
-    NotFiniteError,
-    RunError,
-    first_not_finite,
-    load,
-    save_module,
-    save_weights,
-)
-from likewise.training.towers import build_tower
+from likewise.training.run import FINE_TUNED, NotFiniteError, RunError, first_not_finite, save_module, save_weights
 from likewise.training.trust import mark
 
 FEWEST_STEPS, FEWEST_EPOCHS = 300, 10
@@ -147,10 +140,7 @@ def finetune(
             predicted = features(network, encoder.augmentation, tested, test_ids).argmax(dim=1)
             return float((predicted == answers).double().mean()), network
 
-        fresh = build_tower(
-            recipe.with_values({"encoder.init": "", "encoder.frozen": False, "encoder.bn_splits": 1, "seed": seed}),
-            about,
-        ).encoder
+        fresh = build_tower(recipe.with_values(FRESH | {"seed": seed}), about).encoder
         from_scratch, _ = accuracy(fresh, "from scratch")
         finetuned, network = accuracy(copy.deepcopy(encoder.backbone), "fine-tuning")
         found = FineTuned(
@@ -220,7 +210,7 @@ def _fit(network: nn.Sequential, encoder: Encoder, items: Items, steps: Any, tot
         torch.manual_seed(number(seed, "fine-tuning dropout", step))
         drawn = encoder.augmentation.draw(len(ids), generator(seed, "fine-tuning view", step))
         rng = generator(seed, "fine-tuning window", step)
-        rows, _ = read(items, ids, encoder.about["size"], len(ids), slice(None), rng)
+        rows, _ = read(items.main, ids, encoder.about["size"], len(ids), slice(None), rng)
         views: Tensor = encoder.augmentation.apply(rows.to(device), drawn)
         loss = cross_entropy(network(views), torch.from_numpy(items.labels[ids]).to(device))
         optimizer.zero_grad()

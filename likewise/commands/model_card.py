@@ -11,9 +11,14 @@ from typing import Any
 from likewise import methods
 from likewise.bounded import read_bounded
 from likewise.commands.finetune import FineTuned
+from likewise.dictionaries.catalog import DICTIONARIES
+from likewise.modalities import MODALITIES, Modality
+from likewise.pairs.catalog import PAIRS
 from likewise.recipe import Recipe
 from likewise.training import metrics
-from likewise.training.run import FINE_TUNED, CaptionEncoder, Encoder
+from likewise.training.about import migrated
+from likewise.training.encoder import Encoder
+from likewise.training.run import FINE_TUNED
 from likewise.training.trainer import KNN_TEST, KNN_TRAIN
 
 FORMATS = {"safetensors": (".safetensors",), "onnx": (".onnx",), "torchscript": (".pt", ".ts")}
@@ -54,7 +59,7 @@ def card(encoder: Encoder, run: Path | None, folder: Path, records: Mapping[str,
     figures = (
         _accuracies(measured) if measured else _figures(metrics.read(run / "metrics.jsonl") if run else [], recipe)
     )
-    both = isinstance(encoder, CaptionEncoder)
+    both = encoder.knows_words
     lines = [
         f"# {recipe.encoder.name} by {recipe.method}",
         f"An encoder of {about['kind']}s{' and captions' * both}, trained by the method {recipe.method}{paper}"
@@ -105,11 +110,10 @@ def _accuracies(found: FineTuned) -> list[str]:
 
 
 def _figures(rows: Sequence[Mapping[str, Any]], recipe: Recipe) -> list[str]:
-    """The last row that was logged, each figure with what it depends on."""
+    """Return the last row that was logged, each figure with what it depends on."""
     if not rows:
         return ["None were recorded."]
     row = rows[-1]
-    ahead = [f"{share:.3f}" for share in row.get("accuracy") or [] if share is not None]
     held, of = f"at most {KNN_TEST:,} items not trained on, if any were held out", f"backbone of {recipe.encoder.name}"
     temperature = f", temperature {row['temperature']:.3g}" if row.get("temperature") is not None else ""
     candidates = f"{row['candidates']:,.0f} candidates" if row.get("candidates") is not None else "its candidates"
@@ -119,56 +123,17 @@ def _figures(rows: Sequence[Mapping[str, Any]], recipe: Recipe) -> list[str]:
         "bound": f"mutual information in nats, a lower bound: log of {candidates} − loss",
         "estimate": f"mutual information in nats, an estimate: log of {candidates} − loss",
         "knn": f"accuracy of k-NN, {vote}; at most {KNN_TEST:,} items not trained on; {of}",
-        "recall": f"an image is nearest to its caption in the last batch of {recipe.training.batch_size}",
-        "recall_at_10": f"an image has a caption of its own among the ten nearest; at most {KNN_TEST:,} images not "
-        "trained on, each among all their captions; heads of both towers",
         "effective_rank": f"directions that the features use; {held}; {of}",
         "consistency": "mean cosine of stored keys with the same views encoded at the end",
     }
-    kept = {name: f"{row[name]:.3f}" for name in notes if row.get(name) is not None}
-    if recipe.dictionary.kind == "batch":
+    kept = {name: (f"{row[name]:.3f}", note) for name, note in notes.items() if row.get(name) is not None}
+    if not DICTIONARIES[recipe.dictionary.kind].stores:
         kept.pop("consistency", None)
-    table = [f"| {name} | {value} | {notes[name]} |" for name, value in kept.items()]
-    if ahead:
-        table.append(f"| accuracy | {' '.join(ahead)} | frames found that came 1, 2, … steps later, the last batch |")
+    kept |= {metric.name: (metric.text, metric.note) for metric in PAIRS[recipe.pairs.kind].metrics(row, recipe)}
+    table = [f"| {name} | {value} | {note} |" for name, (value, note) in kept.items()]
     return [f"At the last step, {row['step']:,}, which is not chosen for being best.", "\n".join([*HEAD, *table])]
 
 
-GIVEN = {
-    "image": """from PIL import Image, ImageOps
-
-picture = Image.open("picture.png")
-picture.draft(None, ({twice}, {twice}))  # a large JPEG is decoded smaller
-picture = ImageOps.exif_transpose(picture).convert("RGBA")
-picture = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture).convert("RGB")
-{square}
-bands = [band.convert("F").resize(({size}, {size}), Image.Resampling.BILINEAR) for band in picture.split()]
-pixels = np.stack([np.asarray(band) for band in bands])[None] / np.float32(255)""",
-    "vector": "vectors = np.zeros((1, {size}), dtype=np.float32)  # yours",
-    "sequence": "samples = np.zeros((1, {size}, {channels}), dtype=np.float32)  # yours; NaN behind an end",
-    "text": """from tokenizers import Tokenizer
-
-words = Tokenizer.from_file("tokenizer.json").encode("a red circle", add_special_tokens=False).ids
-tokens = np.array([[{start}, *words[:{length} - 2], {end}]], dtype=np.int64)  # {padding} behind a shorter one""",
-}
-# How a picture becomes a square of the side {first}: in code, and in words.
-SQUARES = {
-    "crop": """(width, height), side = picture.size, min(picture.size)
-box = ((width - side) / 2, (height - side) / 2, (width + side) / 2, (height + side) / 2)
-picture = picture.resize(({first}, {first}), Image.Resampling.BICUBIC, box, reducing_gap=3.0).convert("{mode}")""",
-    "pad": """width, height = (max(1, round(side * {first} / max(picture.size))) for side in picture.size)
-small = picture.resize((width, height), Image.Resampling.BICUBIC, reducing_gap=3.0)
-picture = Image.new("RGB", ({first}, {first}), "white")
-picture.paste(small, (({first} - width) // 2, ({first} - height) // 2))
-picture = picture.convert("{mode}")""",
-    "stretch": """picture = picture.resize(({first}, {first}), Image.Resampling.BICUBIC, reducing_gap=3.0)
-picture = picture.convert("{mode}")""",
-}
-SQUARED = {
-    "crop": "its largest centred square, scaled to {first} × {first} (bicubic)",
-    "pad": "all of it, scaled to fit into {first} × {first} (bicubic), in the middle of white",
-    "stretch": "each side scaled to {first} (bicubic)",
-}
 RUN = {
     "onnx": """import numpy as np
 import onnxruntime
@@ -201,45 +166,38 @@ rows = torch.from_numpy({input})
 
 
 def _use(name: str, record: Mapping[str, Any]) -> str:
-    """How a file is used: what it takes and gives, and code that does it."""
-    kind, in_file, shape = record["kind"], record["format"], ", ".join(map(str, record["shape"]))
-    size, fit = record.get("size", 0), record.get("fit", "crop")
-    first = record.get("stored") or size  # what a picture is scaled to before all else
-    words = f"`{name}`: {record['input']} ({shape}) {'int64' if kind == 'text' else 'float32'}"
-    if kind == "image":
-        words += " from 0 to 1, of a picture of 8 bits a channel, turned as its EXIF says, alpha over white: "
-        words += SQUARED[fit].format(first=first)
-        words += f" and then to {size} × {size} (bilinear)" * (size != first)
-    if kind == "text":
-        words += f", at most {record['length']} of them: {record['start']}, the text, {record['end']}"
-    if kind == "sequence" and record["rate"]:
-        words += f", {record['rate']:,} a second"
+    """Say how a file is used: what it takes and gives, and code that does it."""
+    modality, in_file, shape = _modality(record), record["format"], ", ".join(map(str, record["shape"]))
+    normalises = "mean" in record  # tokens are not normalised
+    words = f"`{name}`: {record['input']} ({shape}) {'float32' if normalises else 'int64'}"
+    words += modality.input_in_words(record)
     if "piece" in record:
         words += f" (of more than {record['piece']:,} the features are the mean over pieces of so many, by length)"
     words += f"; to features (n, {record['features']}) of the {record['layer']}."
-    if kind != "text":
+    if normalises:
         inside = "(x − mean) / std comes first" if in_file == "safetensors" else "They are normalised inside"
         words += f" {inside}, with the mean and std that `{name}.json` has."
-    if (kind, in_file) == ("sequence", "torchscript"):
-        words += " It runs on a CPU only."
-    mode = "L" if record.get("channels") == 1 else "RGB"
-    blank = "\n" * (kind not in ("image", "text"))
-    square = SQUARES[fit].format(mode=mode, first=first)
-    given = blank + GIVEN[kind].format(square=square, twice=2 * first, **record)
+    words += modality.note_on_format(in_file)
     backbone, head = _builds(record)
-    axes = ".reshape(-1, 1, 1)" * (kind == "image")
+    behind = modality.axes_behind_channels
+    axes = f".reshape({', '.join(['-1', *['1'] * behind])})" if behind else ""
     filled = {
         "file": _literal(name),
         "beside": _literal(f"{name}.json"),
         "build": backbone + head,
         "normalise": ""
-        if kind == "text"
+        if not normalises
         else f'mean, std = (torch.tensor(about[name]){axes} for name in ("mean", "std"))\nrows = (rows - mean) / std\n',
         "call": "head(network(rows))" if head else "network(rows)",
     }
-    blocks = [RUN[in_file].format(given=given, input=record["input"], **filled)]
+    blocks = [RUN[in_file].format(given=modality.input_in_code(record), input=record["input"], **filled)]
     elsewhere = _elsewhere(name, record) if in_file == "safetensors" else ""
     return "\n\n".join([words, *(f"```python\n{block}\n```" for block in [*blocks, elsewhere] if block)])
+
+
+def _modality(record: Mapping[str, Any]) -> Modality:
+    """Return the modality of an exported file; one of 0.1.0 says only that its items are sequences."""
+    return MODALITIES[record["modality"] if "modality" in record else migrated(record)["modality"]]
 
 
 def _literal(text: str) -> str:
@@ -249,14 +207,7 @@ def _literal(text: str) -> str:
 
 def _builds(record: Mapping[str, Any]) -> tuple[str, str]:
     """Code that makes the network of a record with its weights, and its head, if it has one."""
-    kind, name = record["kind"], record["encoder"]
-    arguments = {"vector": "features={size}", "text": "{vocabulary}"}.get(kind, "channels={channels}, size={size}")
-    if kind == "sequence":
-        arguments = 'channels={channels}, samples={size}, context="{context}"'
-    if "stem" in record:
-        arguments += ', stem="{stem}"'
-    make = "build_text" if kind == "text" else "build"
-    backbone = f"network = encoders.{make}({_literal(name)}, {arguments.format(**record)}).eval()\n"
+    backbone = f"network = {_modality(record).build_in_code(record)}.eval()\n"
     if "head" not in record:
         return backbone + "network.load_state_dict(weights)", ""
     theirs = '{name: value for name, value in weights.items() if not name.startswith("head.")}'

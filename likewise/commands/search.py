@@ -11,7 +11,7 @@ from likewise.printing import note
 from likewise.report.pictures import magnified, of_items
 from likewise.search import SearchError
 from likewise.search.searcher import Searcher
-from likewise.training.run import Encoder
+from likewise.training.encoder import Encoder
 
 GAP = 4  # pixels between pictures
 ROWS = 100  # of them that are drawn

@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 
 from likewise.data.builtin import needed
 from likewise.data.cache import Plan, cache_key, fetch, noted
-from likewise.data.clips import CHANNEL, check_growth, check_rate, resampled, sixteen_bits, unusable
+from likewise.data.clips import check_growth, check_rate, resampled, sixteen_bits, unusable
 from likewise.data.folder import File
 from likewise.data.images import PASSING, PEEKED, extension
 from likewise.data.items import DataError, Skipped
 from likewise.data.labels import from_paths
-from likewise.data.sequences import Sequences, make_sequences
+from likewise.data.sequences import CHANNEL, Sequences, make_sequences
 
 DECODER = 2  # raise it when the same file would give other samples: old caches are then left alone
 EXTENSIONS = ("wav", "flac", "ogg", "opus", "mp3")

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from likewise.data.items import ROWS, DataError
 from likewise.data.memory import check_fits
-from likewise.data.sequences import SIXTEEN_BITS, Sequences, make_usable
+from likewise.data.parts import SIXTEEN_BITS
+from likewise.data.sequences import CHANNEL, Sequences, make_usable
 from likewise.data.work import in_order
 
 SHORTEST = 0.05  # seconds: two windows of a spectrum
 SILENT = 1e-4  # of full scale, −80 dB
-CHANNEL = ("audio",)
 # Samples a second of what is brought to another rate. Those of a header that says 1 would become 16,000 times as many.
 RATES = (1_000, 400_000)
 

@@ -9,7 +9,7 @@ import numpy as np
 from likewise.data import arrays
 from likewise.data.archives import open_npz
 from likewise.data.builtin import needed
-from likewise.data.items import DataError, Items
+from likewise.data.items import VECTOR, DataError, Items
 from likewise.data.memory import check_fits
 
 ENDINGS = (".npz", ".parquet")
@@ -35,7 +35,7 @@ def read_embeddings(path: str | Path) -> Items:
     if "x_train" not in found and "x" not in found:
         raise DataError(f"expected vectors in {path}, named {' or '.join(NAMES['x'][:2])}, got none")
     items = arrays.from_mapping(found, str(path))
-    if items.kind != "vector":
+    if items.main.modality != VECTOR:
         raise DataError(f"embeddings must be (n, d), got {items.array.shape} in {path}")
     return items
 

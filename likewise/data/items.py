@@ -1,18 +1,23 @@
-"""What every source becomes: rows of one array, and what is known of each row."""
+"""What every source becomes: items, made of one or more parts, and what is known of each item."""
 
 import hashlib
 import json
 from collections.abc import Mapping, Sized
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from likewise.data.parts import Part
 
 LARGEST_DIGEST = 1 << 30  # bytes of a file that are read to tell whether it has changed
 ROWS = 256  # rows looked at together
 HASHED = 1 << 20  # bytes hashed together: a row may be one sample of a recording
 NO_CAPTION = "no caption"  # why an item is left out where others have captions
+
+IMAGE, VECTOR, AUDIO, SERIES, TEXT = "image", "vector", "audio", "series", "text"  # names of modalities
+CAPTION = "caption"  # the name of the part that holds captions
 
 Captions = tuple[tuple[str, ...], ...]  # of each item
 
@@ -32,28 +37,71 @@ class Skipped:
 
 @dataclass(frozen=True, eq=False)
 class Items:
-    """Items of one source in sorted order; an item's id is its row."""
+    """Items of one source in sorted order; an item's id is its place in it.
 
-    array: NDArray[Any]  # images: (n, c, h, w) uint8, c 1 or 3; vectors: (n, f) float32; sequences: see there
-    kind: Literal["image", "vector", "sequence"]
+    The first part is the one that an item is known by: it has one row for each item.
+    """
+
+    parts: Mapping[str, Part]  # by name
     name: str  # the source as given, for people
     fingerprint: str  # same data, same fingerprint, wherever it lies
     labels: NDArray[np.int64] | None  # (n,), −1 for none
     classes: tuple[str, ...]  # names of the labels
-    groups: NDArray[np.int64] | None  # (n,)
+    groups: NDArray[np.int64] | None  # (n,), −1 for none
     test: NDArray[np.bool_] | None  # (n,), the source's own test part
     paths: tuple[str, ...] | None  # of each item, relative to the source
     skipped: tuple[Skipped, ...]
-    native: int  # median shorter side of the images as found, f, or the sequences' median length
-    captions: Captions | None = field(default=None, kw_only=True)  # one or more of each item; None: not captioned
-    oblong: int = field(default=0, kw_only=True)  # images that are not square as found
 
     def __len__(self) -> int:
-        return len(self.array)
+        return len(self.main)
 
     def __getitem__(self, ids: NDArray[Any]) -> NDArray[Any]:
-        """Rows by id as a copy of their own, (m, c, h, w) or (m, f)."""
-        return np.ascontiguousarray(self.array[np.asarray(ids)])
+        """Return rows of the first part by id, as a copy: (m, c, h, w), (m, f) or (m, t, c)."""
+        return self.main[ids]
+
+    @property
+    def main(self) -> Part:
+        """The first part."""
+        return next(iter(self.parts.values()))
+
+    @property
+    def array(self) -> NDArray[Any]:
+        """The array of the first part."""
+        return self.main.array
+
+    @property
+    def kind(self) -> str:
+        """What the items are called in messages: image, vector or sequence."""
+        return self.main.kind
+
+    @property
+    def native(self) -> int:
+        """Median shorter side of the images as they were found, features of a vector, or median length."""
+        return self.main.native
+
+    @property
+    def oblong(self) -> int:
+        """How many images were not square as they were found."""
+        return self.main.oblong
+
+    @property
+    def captions(self) -> Captions | None:
+        """The captions of each item, one or more; None where the items have none."""
+        return None if CAPTION not in self.parts else by_item(self.parts[CAPTION], len(self))
+
+
+def text_part(texts: Captions) -> Part:
+    """Return texts, one or more for each item, as a part with a row for each text."""
+    rows = np.array([text for own in texts for text in own], dtype=object)
+    return Part(TEXT, rows, item=np.repeat(np.arange(len(texts)), [len(own) for own in texts]))
+
+
+def by_item(part: Part, count: int) -> Captions:
+    """Return the rows of a part, such as texts, as one tuple for each of `count` items."""
+    assert part.item is not None
+    ends = np.searchsorted(part.item, np.arange(count), side="right").tolist()
+    rows = part.array.tolist()
+    return tuple(tuple(rows[start:end]) for start, end in zip([0, *ends], ends, strict=False))
 
 
 def digest(array: NDArray[Any], stamp: str = "") -> str:
@@ -72,7 +120,7 @@ def digest(array: NDArray[Any], stamp: str = "") -> str:
 
 
 def start_digest(row: tuple[int, ...]) -> "hashlib._Hash":
-    """The hash of no rows yet of the shape `row`."""
+    """Start a content hash for rows of shape `row`."""
     return hashlib.sha256(repr(tuple(map(int, row))).encode())
 
 
@@ -122,13 +170,14 @@ def make(
     native: int,
     oblong: int = 0,
 ) -> Items:
-    """Items whose columns have been seen to fit the array."""
+    """Return items of one array, after checking that the columns fit it."""
     columns = {"labels": labels, "groups": groups, "is_test": test, "paths": paths, "captions": captions}
     check_columns(len(array), name, columns)
     labels, classes = that_tell_apart(labels, classes)
+    modality = IMAGE if array.ndim == 4 else VECTOR
+    parts = {modality: Part(modality, array, native, oblong=oblong)}
     return Items(
-        array=array,
-        kind="image" if array.ndim == 4 else "vector",
+        parts=parts if captions is None else parts | {CAPTION: text_part(captions)},
         name=name,
         fingerprint=fingerprint(content, labels, groups, test, captions=captions),
         labels=labels,
@@ -137,7 +186,4 @@ def make(
         test=test,
         paths=paths,
         skipped=skipped,
-        native=native,
-        captions=captions,
-        oblong=oblong,
     )

@@ -42,16 +42,19 @@ def labelled(values: NDArray[Any], names: Sequence[str] = ()) -> tuple[NDArray[n
 
 
 def grouped(values: NDArray[Any]) -> NDArray[np.int64]:
-    """(n,) groups: whole numbers as they are, strings numbered in sorted order; an empty string is none, −1."""
+    """Return groups (n,): whole numbers as they are, strings numbered in sorted order.
+
+    A negative number and an empty string mean no group, −1.
+    """
     values = _column("groups", values)
     if values.dtype.kind in "US":
         groups = np.unique(values, return_inverse=True)[1].reshape(-1).astype(np.int64)
         return np.where(np.char.str_len(values) == 0, -1, groups)
-    return values.astype(np.int64)
+    return np.maximum(values.astype(np.int64), -1)
 
 
 def listed(values: Sequence[int | str | None]) -> NDArray[Any] | None:
-    """A column of labels that came one by one; None where there is not one."""
+    """Collect labels into an array, or return None if no item has one."""
     if all(value is None for value in values):
         return None
     if all(value is None or isinstance(value, int) for value in values):

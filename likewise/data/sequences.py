@@ -1,19 +1,18 @@
-"""Sequences: recordings and sensor logs of any length, one behind the other in one array.
-
-Padding is NaN until the encoder sees it: no sequence may hold one, so a window needs no mask beside it.
-"""
+"""Sequences: recordings and sensor logs of any length."""
 
 import hashlib
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from likewise.data.items import (
+    AUDIO,
+    CAPTION,
     NO_CAPTION,
+    SERIES,
     Captions,
     DataError,
     Items,
@@ -21,53 +20,49 @@ from likewise.data.items import (
     check_columns,
     digest,
     fingerprint,
+    text_part,
     that_tell_apart,
 )
+from likewise.data.parts import RaggedPart, TableColumns
 
-SIXTEEN_BITS = 32768.0
-
-
-@dataclass(frozen=True)
-class TableColumns:
-    """What became of the columns of a table that are not channels."""
-
-    times: tuple[str, ...]  # those that order the rows; none: rows are as they came
-    left_out: dict[str, str]  # those that are not used, with the reason
+CHANNEL = ("audio",)  # the names of the channels of what was read as sound
 
 
-@dataclass(frozen=True, eq=False)
 class Sequences(Items):
-    """Items of kind "sequence": `array` is (samples, c), int16 audio or float32, all sequences in order."""
+    """Items whose first part is ragged: recordings or series."""
 
-    offsets: NDArray[np.int64]  # (n + 1,): where each sequence begins, and the end
-    rate: int  # samples a second; 0: not known
-    channels: tuple[str, ...]  # names
-    table: TableColumns | None = field(default=None, kw_only=True)  # None: they do not come from a table
+    @property
+    def main(self) -> RaggedPart:
+        part = super().main
+        assert isinstance(part, RaggedPart)
+        return part
 
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-    def __getitem__(self, ids: NDArray[Any]) -> NDArray[np.float32]:
-        """Whole sequences (m, t, c), t the longest of them, NaN behind the end of each."""
-        ids = np.asarray(ids)
-        longest = int(self.lengths[ids].max(initial=1))
-        return self.windows(ids, np.zeros(len(ids), dtype=np.int64), longest)
+    @property
+    def offsets(self) -> NDArray[np.int64]:
+        """(n + 1,): where each sequence begins in the array, and the end."""
+        return self.main.offsets
 
     @property
     def lengths(self) -> NDArray[np.int64]:
         """(n,) in samples."""
-        return np.diff(self.offsets)
+        return self.main.lengths
+
+    @property
+    def rate(self) -> int:
+        """Samples per second; 0: not known."""
+        return self.main.rate
+
+    @property
+    def channels(self) -> tuple[str, ...]:
+        return self.main.channels
+
+    @property
+    def table(self) -> TableColumns | None:
+        return self.main.table
 
     def windows(self, ids: NDArray[Any], starts: NDArray[Any], length: int) -> NDArray[np.float32]:
-        """(m, length, c) from sample `starts` (m,) of each on, NaN behind the sequence's end; audio in −1 to 1."""
-        found = np.full((len(ids), length, self.array.shape[1]), np.nan, dtype=np.float32)
-        for row, (item, start) in enumerate(zip(ids, starts, strict=True)):
-            first = self.offsets[item] + start
-            part = self.array[first : min(first + length, self.offsets[item + 1])]
-            found[row, : len(part)] = part
-        if self.array.dtype == np.int16:
-            found /= SIXTEEN_BITS
-        return found
+        """Return (m, length, c) from sample `starts` (m,) of each on, NaN behind the sequence's end."""
+        return self.main.windows(ids, starts, length)
 
 
 def make_sequences(
@@ -87,14 +82,18 @@ def make_sequences(
     skipped: tuple[Skipped, ...] = (),
     table: TableColumns | None = None,
 ) -> Sequences:
-    """Sequences whose columns have been seen to fit; `content` is the digest of the array where it is known."""
+    """Return sequences, after checking that the columns fit; `content` is the digest of the array where it is known."""
     columns = {"labels": labels, "groups": groups, "is_test": test, "paths": paths, "captions": captions}
     check_columns(len(offsets) - 1, name, columns, least=1)  # one long recording has many windows
     labels, classes = that_tell_apart(labels, classes)
     content = hashlib.sha256((content or digest(array)).encode() + offsets.tobytes()).hexdigest()
+    # Data are sound if they were read as sound, whatever their rate: a vibration sensor is a series.
+    modality = AUDIO if channels == CHANNEL else SERIES
+    native = int(np.median(np.diff(offsets)))
+    part = RaggedPart(modality, array, native, offsets=offsets, rate=rate, channels=channels, table=table)
+    parts = {modality: part}
     return Sequences(
-        array=array,
-        kind="sequence",
+        parts=parts if captions is None else parts | {CAPTION: text_part(captions)},
         name=name,
         fingerprint=fingerprint(content, labels, groups, test, captions=captions),
         labels=labels,
@@ -103,12 +102,6 @@ def make_sequences(
         test=test,
         paths=paths,
         skipped=skipped,
-        native=int(np.median(np.diff(offsets))),
-        offsets=offsets,
-        rate=rate,
-        channels=channels,
-        captions=captions,
-        table=table,
     )
 
 
@@ -124,7 +117,7 @@ def make_usable(
     skipped: tuple[Skipped, ...] = (),
     **columns: Any,
 ) -> Sequences:
-    """Sequences without those that have a reason, which go by what they are called; all columns alike."""
+    """Return the sequences that have no reason against them; `called` names those that are left out."""
     known = {key: columns.get(key) for key in ("labels", "groups", "test", "paths", "captions")}
     check_columns(len(reasons), name, {"is_test" if key == "test" else key: known[key] for key in known}, least=1)
     if known["captions"] is not None:

@@ -9,9 +9,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from likewise.data.clips import CHANNEL
 from likewise.data.items import Items
-from likewise.data.sequences import make_sequences
+from likewise.data.sequences import CHANNEL, make_sequences
 
 RATE, COUNT = 8000, 600
 

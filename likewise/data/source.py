@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from likewise.data import arrays, audio, captions, classic, folder, shards, tables, unread
 from likewise.data.builtin import NAMES, builtin
 from likewise.data.cache import Plan, cache_folder, cache_key, fetch, noted
-from likewise.data.clips import CHANNEL, from_clips
+from likewise.data.clips import from_clips
 from likewise.data.folder import File
 from likewise.data.images import EXTENSIONS, FITS, LARGEST_DEFAULT, Listing, decoding, median_side
-from likewise.data.items import DataError, Items, Skipped, digest, fingerprint, make
+from likewise.data.items import AUDIO, IMAGE, DataError, Items, Skipped, digest, fingerprint, make
 from likewise.data.sequences import Sequences
 from likewise.data.unread import IMAGES, RECORDINGS, SHARDS, TABLES
 from likewise.memory import shortage
@@ -163,18 +163,19 @@ def _described(source: Any) -> str:
 def _changed(items: Items, wish: _Wish) -> Items:
     """Items at another size or rate, or made square."""
     if isinstance(items, Sequences):
-        if items.channels != CHANNEL or wish.rate in (None, items.rate):
+        if items.main.modality != AUDIO or wish.rate in (None, items.rate):
             return items
         known = {key: getattr(items, key) for key in KEPT}
         return from_clips(items.array, items.offsets, items.name, rate=items.rate, wanted=wish.rate, **known)
-    if items.kind == "vector":
+    if items.main.modality != IMAGE:
         return items
     size = arrays.side(items.array, wish.size, wish.fit)
     if arrays.is_ready(items.array, size):
         return items
     array = arrays.images(items.array, items.name, size, wish.fit)
     found = fingerprint(digest(array), items.labels, items.groups, items.test, captions=items.captions)
-    return dataclasses.replace(items, array=array, fingerprint=found)
+    image = dataclasses.replace(items.main, array=array)
+    return dataclasses.replace(items, parts={**items.parts, image.modality: image}, fingerprint=found)
 
 
 def _file(path: Path, wish: _Wish) -> Items:

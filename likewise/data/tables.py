@@ -24,6 +24,7 @@ from likewise.data.items import DataError, Skipped
 from likewise.data.labels import from_paths, grouped, labelled, listed
 from likewise.data.memory import check_fits
 from likewise.data.ordering import Order, order, order_by
+from likewise.data.parts import TableColumns
 from likewise.data.roles import (
     CALLED,
     CHANNELS,
@@ -37,7 +38,7 @@ from likewise.data.roles import (
     roles_of,
     told,
 )
-from likewise.data.sequences import Sequences, TableColumns, make_usable
+from likewise.data.sequences import Sequences, make_usable
 from likewise.data.series import unusable
 from likewise.data.table_files import UnreadableError, afterwards, look_into, while_reading
 

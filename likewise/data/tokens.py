@@ -49,15 +49,20 @@ class Tokenizer:
         return int(self._inner.get_vocab_size())
 
     def encode(self, texts: Sequence[str], length: int) -> Tensor:
-        """Tokens (n, t) int64, t at most `length`; a text that is too long is cut, and still has its end."""
+        """Return tokens (n, t) int64, t at most `length`; a text that is too long is cut, and still has its end."""
+        return self.encode_counting(texts, length)[0]
+
+    def encode_counting(self, texts: Sequence[str], length: int) -> tuple[Tensor, int]:
+        """Return the same tokens, and how many texts were cut."""
         texts = [text.encode(errors="replace").decode() for text in texts]  # half a surrogate is no text
         # A caption that spells the name of a token that is no text must not end there: the name is left out.
         found = [words.ids for words in self._inner.encode_batch(texts, add_special_tokens=False)]
-        rows = [[START, *[token for token in ids if token > END][: length - 2], END] for ids in found]
+        texts_only = [[token for token in ids if token > END] for ids in found]
+        rows = [[START, *ids[: length - 2], END] for ids in texts_only]
         tokens = torch.full((len(rows), max(map(len, rows), default=0)), PADDING, dtype=torch.int64)
         for row, ids in zip(tokens, rows, strict=True):
             row[: len(ids)] = torch.tensor(ids)
-        return tokens
+        return tokens, sum(len(ids) > length - 2 for ids in texts_only)
 
     def decode(self, tokens: Tensor) -> str:
         return str(self._inner.decode([token for token in tokens.tolist() if token > END])).strip()

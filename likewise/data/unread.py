@@ -111,9 +111,10 @@ def unusable_in_words(items: Items) -> str:
 def fit_in_words(items: Items, fit: str) -> str:
     """Say what becomes of the images that are not square; empty where all are."""
     one, many = FITTED[fit]
-    if items.oblong == len(items):
+    oblong = items.main.oblong
+    if oblong == len(items):
         return f", {many}"
-    return f", {items.oblong:,} of them {one if items.oblong == 1 else many}" if items.oblong else ""
+    return f", {oblong:,} of them {one if oblong == 1 else many}" if oblong else ""
 
 
 def in_words(items: Items) -> str:

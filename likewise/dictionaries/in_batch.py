@@ -7,7 +7,8 @@ MoCo's end-to-end baseline look up here.
 from torch import Tensor, nn
 
 from likewise import ranks
-from likewise.dictionaries.found import Found, check_keys
+from likewise.dictionaries.found import Found, Stored, check_keys
+from likewise.dictionaries.kind import DictionaryKind
 
 
 class InBatch(nn.Module):
@@ -27,5 +28,23 @@ class InBatch(nn.Module):
     def update(self, key: Tensor, ids: Tensor) -> None:
         """Nothing to write."""
 
+    def steps(self) -> list[int]:
+        """Return no updates: nothing is kept of any."""
+        return []
+
+    def stored(self, step: int) -> Stored:
+        raise ValueError(f"a batch keeps no keys, got the step {step}")
+
     def meters(self) -> dict[str, float]:
         return {"size": float(self._size), "fill": 1.0, "age": 0.0, "oldest": 0.0}
+
+
+KIND = DictionaryKind(
+    "batch",
+    build=lambda options, **rest: InBatch(),
+    describe=lambda options, items: "the batch",
+    describe_defaults=lambda options: "batch",
+    title="the batch itself",
+    choices=lambda recipe, items, keys: {},
+    numbers=lambda options, dim: {},
+)

@@ -9,6 +9,8 @@ from torch import Tensor, nn
 
 from likewise import ranks
 from likewise.dictionaries.found import Found, Stored, as_columns, as_given, check_keys, check_whole
+from likewise.dictionaries.kind import DictionaryKind
+from likewise.recipe import Dictionary, Recipe
 
 
 class KeyQueue(nn.Module):
@@ -89,3 +91,26 @@ class KeyQueue(nn.Module):
 
     def extra_repr(self) -> str:
         return f"size={self.size}, dim={self.dim}, filled={self.filled}"
+
+
+def _build(options: Dictionary, *, dim: int, items: int, columns: int, rng: torch.Generator) -> KeyQueue:
+    return KeyQueue(options.size, dim, columns=columns)
+
+
+def _choices(recipe: Recipe, items: int, keys: int) -> dict[str, tuple[int, str]]:
+    too_long = keys < recipe.dictionary.size
+    return {"dictionary.size": (keys, "the queue is no longer than the data")} if too_long else {}
+
+
+KIND = DictionaryKind(
+    "queue",
+    build=_build,
+    describe=lambda options, items: f"a queue of {options.size:,}",
+    describe_defaults=lambda options: f"queue of {options.size:,}",
+    title="a queue",
+    choices=_choices,
+    # Beside a key its ids and its age are kept.
+    numbers=lambda options, dim: {("dictionary.size", "encoder.dim"): options.size * (dim + 6)},
+    stores=True,
+    fills=True,
+)

@@ -16,7 +16,9 @@ from likewise.dictionaries.found import (
     check_momentum,
     check_whole,
 )
+from likewise.dictionaries.kind import DictionaryKind
 from likewise.randomness import generator
+from likewise.recipe import Dictionary, Recipe
 
 
 class MemoryBank(nn.Module):
@@ -111,3 +113,26 @@ class MemoryBank(nn.Module):
         if own.device.type == "cpu" and len(own) and not 0 <= int(own.min()) <= int(own.max()) < self.items:
             raise ValueError(f"ids must be slots 0 to {self.items - 1}, got {int(own.min())} to {int(own.max())}")
         return own
+
+
+def _build(options: Dictionary, *, dim: int, items: int, columns: int, rng: torch.Generator) -> MemoryBank:
+    return MemoryBank(items, dim, options.negatives, options.momentum, columns=columns, rng=rng)
+
+
+def _choices(recipe: Recipe, items: int, keys: int) -> dict[str, tuple[int, str]]:
+    too_many = items < recipe.dictionary.negatives
+    return {"dictionary.negatives": (items, "no more than there are slots")} if too_many else {}
+
+
+KIND = DictionaryKind(
+    "bank",
+    build=_build,
+    describe=lambda options, items: f"a memory bank of {items:,}, {options.negatives:,} drawn a step",
+    describe_defaults=lambda options: f"bank, {options.negatives:,} drawn",
+    title="a bank",
+    choices=_choices,
+    numbers=lambda options, dim: {("dictionary.negatives", "encoder.dim"): options.negatives * dim},
+    stores=True,
+    one_slot_an_item=True,
+    knows_noise=True,
+)

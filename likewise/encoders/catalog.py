@@ -14,10 +14,11 @@ from torch import Tensor, nn
 from likewise.encoders.batch_norm import check_splits, split_batch_norm
 from likewise.encoders.inputs import check_known, check_whole
 from likewise.encoders.mlp import MLP
-from likewise.encoders.resnet import RESNETS, STEMS
+from likewise.encoders.resnet import RESNETS, STEMS, ResNet
 from likewise.encoders.sequence import SEQUENCE_ENCODERS
-from likewise.encoders.vit import VITS
+from likewise.encoders.vit import VITS, VisionTransformer
 
+LARGEST_SMALL = 64  # pixels a side up to which a ResNet's stem is small
 ENCODERS = (*RESNETS, *VITS, "mlp", *SEQUENCE_ENCODERS)
 
 
@@ -75,9 +76,14 @@ def _ours(name: str, channels: int, size: int, features: int | None, stem: str, 
     check_whole("size", size)
     if name in VITS:
         return VITS[name](channels=channels, size=size)
-    if stem == "auto":
-        stem = "small" if size <= 64 else "imagenet"
-    return RESNETS[name](channels=channels, stem=stem)
+    return RESNETS[name](channels=channels, stem=stem_for(stem, size))
+
+
+def stem_for(stem: str, size: int) -> str:
+    """Return the stem of a ResNet for images of `size` pixels: small up to 64 pixels where it is not said."""
+    if stem != "auto":
+        return stem
+    return "small" if size <= LARGEST_SMALL else "imagenet"
 
 
 def _from_elsewhere(name: str, data: dict[str, Any]) -> nn.Module:
@@ -156,3 +162,12 @@ def _find_dim(name: str, encoder: nn.Module, data: dict[str, Any]) -> int:
         got = f"shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
         raise ValueError(f"{name} must give features of shape (n, d), got {got} for n = 2")
     return found.shape[1]
+
+
+def layout_of(network: nn.Module) -> dict[str, Any]:
+    """Return what torchvision and timm have to know to build the same network: a ResNet's stem, a ViT's patch."""
+    if isinstance(network, ResNet):
+        return {"stem": "small" if isinstance(network.maxpool, nn.Identity) else "imagenet"}
+    if isinstance(network, VisionTransformer):
+        return {"patch": network.patch_embed.proj.stride[0]}
+    return {}

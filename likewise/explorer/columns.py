@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from likewise import modalities
 from likewise.data import DataError, Items
 from likewise.data.archives import open_npz
 from likewise.data.builtin import needed
 from likewise.data.columns import ARRAYS, CAPTIONS
-from likewise.data.sequences import Sequences
 from likewise.search.exact import Places
 
 FEW = 20  # different whole numbers are names up to here, and beyond a scale
@@ -126,9 +126,8 @@ def columns(
         found.append(Column("part", is_held_out.astype(np.int32), ("trained on", "held out")))
     if items.groups is not None:
         found += made("group", items.groups.tolist())
-    if isinstance(items, Sequences):
-        unit = "seconds" if items.rate else "samples"
-        found.append(Column(unit, (items.lengths / (items.rate or 1)).astype(np.float32), None))
+    if (lengths := modalities.of(items.main).lengths(items.main)) is not None:
+        found.append(Column(*lengths, None))
     for name, values in beside(items, source).items():
         found += made(name, values)
     taken = {column.name for column in found}

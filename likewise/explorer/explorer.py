@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from likewise.data.parts import spread
+from likewise.dictionaries.catalog import DICTIONARIES
 from likewise.explorer.files import MOST_BYTES, original
 from likewise.explorer.scene import Scene
 from likewise.report.contents import charts, name_of
-from likewise.training.plan import spread
 from likewise.training.run import Run
 
 WATCHED = 0.5  # seconds between looks at a run that goes on
@@ -80,7 +81,7 @@ class Explorer:
             "words": searcher.knows_words,
             "takes": searcher.takes,
             "most_bytes": MOST_BYTES,
-            "heard": searcher.takes == "audio",
+            "heard": searcher.encoder.modality.can_be_heard,
         }
 
     def curves(self) -> dict[str, Any]:
@@ -96,7 +97,7 @@ class Explorer:
     def _read_curves(self, finished: bool) -> dict[str, Any]:
         rows, recipe = self.run.metrics, self.run.recipe
         last: Mapping[str, Any] = rows[-1] if rows else {}
-        drawn = charts(rows, recipe)
+        drawn, dictionary = charts(rows, recipe), DICTIONARIES[recipe.dictionary.kind]
         for series in (series for chart in drawn for series in chart["series"]):
             points = series["points"]
             series["points"] = [points[i] for i in spread(np.arange(len(points)), MOST_POINTS)]
@@ -107,8 +108,8 @@ class Explorer:
             "finished": finished,
             "step": last.get("step", 0),
             "charts": drawn,
-            "meters": meters(last) if recipe.dictionary.kind != "batch" else [],
-            "dictionary": f"a {recipe.dictionary.kind}" if recipe.dictionary.kind != "batch" else "the batch itself",
+            "meters": meters(last) if dictionary.stores else [],
+            "dictionary": dictionary.title,
             "warnings": [f"step {row['step']:,}: {text}" for row in rows for text in row.get("health", [])][-20:],
         }
 

@@ -7,19 +7,12 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from PIL import Image, UnidentifiedImageError
-
 from likewise.data import DataError, images
-from likewise.data.builtin import needed
-from likewise.data.clips import check_rate
 from likewise.search.searcher import Searcher, reason
 
 MOST_BYTES = 32 << 20  # of an upload
 MOST_UPLOADS, MOST_OF_CLIENT = 8, 4  # at once, in all and from one address: so many bodies are in memory at most
 SECONDS = 60.0  # until an upload must have arrived
-MOST_PIXELS = 50_000_000  # of an uploaded image, once decoded
-LONGEST = 120  # seconds of an uploaded recording
-MOST_SAMPLES = 60_000_000  # over all channels
 KINDS = {
     **{ending: f"image/{ending}" for ending in ("png", "webp", "bmp", "gif", "avif", "heic", "heif")},
     **dict.fromkeys(("jpg", "jpeg"), "image/jpeg"),
@@ -100,25 +93,16 @@ def uploaded(content: bytearray, searcher: Searcher, name: str) -> Iterator[Path
             _check(path, searcher, name)
         except ValueError:
             raise
-        except UnidentifiedImageError:
-            raise DataError(f"{name} must be an image, {', '.join(images.FORMATS)}, got something else") from None
         except Exception as error:  # whatever a decoder says of a damaged header
             raise DataError(f"{name} cannot be read: {reason(error)}") from None
         yield path
 
 
 def _check(path: Path, searcher: Searcher, name: str) -> None:
-    if searcher.takes == "image":
-        # What the bytes are decides, not the name: only these kinds are ever decoded.
-        with images.quiet(), Image.open(path, formats=images.FORMATS) as image:
-            _bound(image.width * image.height, MOST_PIXELS, "pixels", name)
-    elif searcher.takes == "audio":
-        header = needed("soundfile", "audio", "audio").info(str(path))
-        check_rate(header.samplerate, name)
-        _bound(header.frames * header.channels, MOST_SAMPLES, "samples", name)
-        _bound(header.frames // header.samplerate, LONGEST, "seconds", name)
-    else:
+    if searcher.takes is None:
         raise DataError(f"{searcher.items.kind}s are asked for by id, got the file {name}")
+    for got, most, what in searcher.encoder.modality.measure_file(path, name):
+        _bound(got, most, what, name)
 
 
 def _bound(got: int, most: int, what: str, name: str) -> None:

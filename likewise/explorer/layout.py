@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.cluster import MiniBatchKMeans
 
+from likewise.data.parts import spread
 from likewise.report.plane import plane
 from likewise.search import exact
 from likewise.search.exact import Places, Rows
-from likewise.training.plan import spread
 
 LANDMARKS = 5_000  # items that t-SNE places; the others lie between them
 BETWEEN = 4  # landmarks that decide where another lies

@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from likewise.data import Items
+from likewise.data.parts import spread
 from likewise.explorer.columns import Column, Table, columns
 from likewise.explorer.layout import clusters, laid_out
 from likewise.search.exact import Places
 from likewise.search.searcher import Searcher
-from likewise.training.plan import split, spread
+from likewise.training.plan import split
 
 MOST_DRAWN = 200_000  # items on the map; search looks at all
 

@@ -10,7 +10,6 @@ from functools import wraps
 from importlib import resources
 from typing import Any
 from urllib.parse import unquote
-from wave import open as open_wave
 
 import numpy as np
 from PIL import Image
@@ -21,7 +20,6 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
-from likewise.data.sequences import SIXTEEN_BITS, Sequences
 from likewise.explorer.explorer import MOST_FOUND, Explorer
 from likewise.explorer.files import TooLarge, TooMany, TooSlow, Uploads, original, received, uploaded
 from likewise.explorer.guard import Guard
@@ -40,7 +38,6 @@ PAGE = {  # what the page is made of: its kind and the package that has it
     "charts.js": ("text/javascript", "report"),
 }
 LONGEST_WORDS = 1_000  # letters
-LONGEST_HEARD = 60  # seconds
 
 
 class Refusal(Exception):  # noqa: N818 - said to people
@@ -62,147 +59,148 @@ def on_one_core(handler: Callable[[Request], Response]) -> Callable[[Request], R
     return answered
 
 
-def application(explorer: Explorer, host: str, port: int, token: str | None) -> Starlette:
-    """The server of an explorer that listens at `host` and `port`."""
+class Answers:
+    """What is asked of an explorer, and its answers: a method for each route."""
 
-    def scene() -> Scene:
-        if explorer.scene is None:
-            raise Refusal(409, explorer.said)
-        return explorer.scene
+    def __init__(self, explorer: Explorer) -> None:
+        self.explorer, self.uploads = explorer, Uploads()
 
-    def item(request: Request) -> int:
+    def scene(self) -> Scene:
+        if self.explorer.scene is None:
+            raise Refusal(409, self.explorer.said)
+        return self.explorer.scene
+
+    def item(self, request: Request) -> int:
         found: int = request.path_params["item"]
-        if found >= len(scene().searcher.items):
-            raise Refusal(404, f"an id must be below {len(scene().searcher.items):,}, got {found}")
+        if found >= len(self.scene().searcher.items):
+            raise Refusal(404, f"an id must be below {len(self.scene().searcher.items):,}, got {found}")
         return found
 
-    def wanted(request: Request) -> int:
+    def wanted(self, request: Request) -> int:
         text = request.query_params.get("k", "12")
         if not (text.isascii() and text.isdigit() and len(text) <= 3 and 1 <= int(text) <= MOST_FOUND):
             raise Refusal(400, f"k must be a whole number of 1 to {MOST_FOUND}, got {text[:20]}")
         return int(text)
 
-    def page(request: Request) -> Response:
+    def page(self, request: Request) -> Response:
         return part_of_page("page.html")
 
-    def part(request: Request) -> Response:
+    def part(self, request: Request) -> Response:
         if request.path_params["name"] not in PAGE:
             raise Refusal(404, "there is no such page")
         return part_of_page(request.path_params["name"])
 
-    def status(request: Request) -> Response:
-        return answer(explorer.status())
+    def status(self, request: Request) -> Response:
+        return answer(self.explorer.status())
 
-    def curves(request: Request) -> Response:
-        return answer(explorer.curves())
+    def curves(self, request: Request) -> Response:
+        return answer(self.explorer.curves())
 
-    def about(request: Request) -> Response:
-        return answer(explorer.about(scene()))
+    def about(self, request: Request) -> Response:
+        return answer(self.explorer.about(self.scene()))
 
-    def points(request: Request) -> Response:
+    def points(self, request: Request) -> Response:
         """(m, 2) float32, little-endian."""
-        return Response(np.ascontiguousarray(scene().points, dtype="<f4").tobytes(), media_type=BYTES)
+        return Response(np.ascontiguousarray(self.scene().points, dtype="<f4").tobytes(), media_type=BYTES)
 
-    def ids(request: Request) -> Response:
+    def ids(self, request: Request) -> Response:
         """(m,) int32: the items on the map."""
-        return Response(scene().drawn.astype("<i4").tobytes(), media_type=BYTES)
+        return Response(self.scene().drawn.astype("<i4").tobytes(), media_type=BYTES)
 
-    def column(request: Request) -> Response:
+    def column(self, request: Request) -> Response:
         """(m,) of a column: int32 classes, or float32."""
         place: int = request.path_params["place"]
-        if place >= len(scene().columns):
-            raise Refusal(404, f"a column must be below {len(scene().columns)}, got {place}")
-        found = list(scene().columns.values())[place]
+        if place >= len(self.scene().columns):
+            raise Refusal(404, f"a column must be below {len(self.scene().columns)}, got {place}")
+        found = list(self.scene().columns.values())[place]
         kind = "<f4" if found.classes is None else "<i4"
-        return Response(found.values[scene().drawn].astype(kind).tobytes(), media_type=BYTES)
+        return Response(found.values[self.scene().drawn].astype(kind).tobytes(), media_type=BYTES)
 
-    def told(request: Request) -> Response:
-        return answer(explorer.told(scene(), item(request)))
+    def told(self, request: Request) -> Response:
+        return answer(self.explorer.told(self.scene(), self.item(request)))
 
-    def picture(request: Request) -> Response:
+    def picture(self, request: Request) -> Response:
         """An item's picture as PNG."""
-        (tile,) = magnified(of_items(scene().searcher.items, np.array([item(request)])))
+        (tile,) = magnified(of_items(self.scene().searcher.items, np.array([self.item(request)])))
         file = io.BytesIO()
         Image.fromarray(tile).save(file, "png")
         return Response(file.getvalue(), media_type="image/png")
 
-    def heard(request: Request) -> Response:
+    def heard(self, request: Request) -> Response:
         """The beginning of a recording as WAV."""
-        items, chosen = scene().searcher.items, item(request)
-        if not isinstance(items, Sequences) or scene().searcher.takes != "audio":
+        searcher, chosen = self.scene().searcher, self.item(request)
+        sound = searcher.encoder.modality.sound(searcher.items.main, chosen)
+        if sound is None:
             raise Refusal(404, "only recordings can be heard")
-        length = min(int(items.lengths[chosen]), LONGEST_HEARD * items.rate)
-        samples = items.windows(np.array([chosen]), np.zeros(1, dtype=np.int64), length)[0, :, 0]
-        file = io.BytesIO()
-        with open_wave(file, "wb") as wave:
-            wave.setparams((1, 2, items.rate, length, "NONE", ""))
-            wave.writeframes(np.rint(samples * (SIXTEEN_BITS - 1)).astype("<i2").tobytes())
-        return Response(file.getvalue(), media_type="audio/wav")
+        return Response(sound, media_type="audio/wav")
 
-    def file(request: Request) -> Response:
+    def file(self, request: Request) -> Response:
         """The original of an item, which is asked for by its id: no path comes from outside."""
-        items, chosen = scene().searcher.items, item(request)
-        found = original(scene().root, items.paths[chosen] if items.paths is not None else None)
+        items, chosen = self.scene().searcher.items, self.item(request)
+        found = original(self.scene().root, items.paths[chosen] if items.paths is not None else None)
         if found is None:
             raise Refusal(404, f"item {chosen} has no file in the data")
         return FileResponse(found[0], media_type=found[1])
 
-    def like(request: Request) -> Response:
-        return answer(scene().searcher.like(item(request), wanted(request)))
+    def like(self, request: Request) -> Response:
+        return answer(self.scene().searcher.like(self.item(request), self.wanted(request)))
 
-    def find(request: Request) -> Response:
+    def find(self, request: Request) -> Response:
         """By an id, by words where the encoder knows them, else by name."""
-        words, searcher = request.query_params.get("words", "").strip(), scene().searcher
+        words, searcher = request.query_params.get("words", "").strip(), self.scene().searcher
         if not words or len(words) > LONGEST_WORDS:
             raise Refusal(400, f"words must be 1 to {LONGEST_WORDS:,} letters, got {len(words):,}")
         if not searcher.knows_words:
-            found, count = explorer.called(scene(), words)
+            found, count = self.explorer.called(self.scene(), words)
             return answer({"by": "name", "found": found, "count": count})
-        with explorer.one_at_a_time:
-            found = searcher.like_words(words, wanted(request))
+        with self.explorer.one_at_a_time:
+            found = searcher.like_words(words, self.wanted(request))
         return answer({"by": "words", "found": found, "note": searcher.note_on_words(words)})
 
-    async def upload(request: Request) -> Response:
-        searcher, k = scene().searcher, wanted(request)
+    async def upload(self, request: Request) -> Response:
+        searcher, k = self.scene().searcher, self.wanted(request)
         name = unquote(request.headers.get("x-name", "the file"))[:200]
 
         def found(content: bytearray) -> list[dict[str, Any]]:
             use_one_core()
-            with explorer.one_at_a_time, uploaded(content, searcher, name) as path:
+            with self.explorer.one_at_a_time, uploaded(content, searcher, name) as path:
                 return searcher.like_file(path, k, name=name)
 
-        with uploads.one_of(client(request)):
+        with self.uploads.one_of(client(request)):
             content = await received(request.stream(), request.headers.get("content-length"))
             return answer(await asyncio.to_thread(found, content))
 
-    async def export(request: Request) -> Response:
+    async def export(self, request: Request) -> Response:
         """The chosen items with all that is known of them, as CSV."""
-        most = 12 * len(scene().searcher.items) + 1000  # bytes: every id once, with a comma and a space
-        with uploads.one_of(client(request)):
+        most = 12 * len(self.scene().searcher.items) + 1000  # bytes: every id once, with a comma and a space
+        with self.uploads.one_of(client(request)):
             content = await received(request.stream(), request.headers.get("content-length"), most)
-            text = await asyncio.to_thread(as_csv, scene(), content)
+            text = await asyncio.to_thread(as_csv, self.scene(), content)
         return Response(
             text, media_type="text/csv", headers={"Content-Disposition": 'attachment; filename="items.csv"'}
         )
 
-    uploads = Uploads()
+
+def application(explorer: Explorer, host: str, port: int, token: str | None) -> Starlette:
+    """Return the server of an explorer that listens at `host` and `port`."""
+    answers = Answers(explorer)
     routes = [
-        Route("/", page),
-        Route("/page/{name}", part),
-        Route("/status", status),
-        Route("/curves", curves),
-        Route("/about", about),
-        Route("/points", points),
-        Route("/ids", ids),
-        Route("/column/{place:int}", column),
-        Route("/item/{item:int}", told),
-        Route("/picture/{item:int}", on_one_core(picture)),
-        Route("/sound/{item:int}", heard),
-        Route("/file/{item:int}", file),
-        Route("/like/{item:int}", on_one_core(like)),
-        Route("/find", on_one_core(find)),
-        Route("/upload", upload, methods=["POST"]),
-        Route("/export", export, methods=["POST"]),
+        Route("/", answers.page),
+        Route("/page/{name}", answers.part),
+        Route("/status", answers.status),
+        Route("/curves", answers.curves),
+        Route("/about", answers.about),
+        Route("/points", answers.points),
+        Route("/ids", answers.ids),
+        Route("/column/{place:int}", answers.column),
+        Route("/item/{item:int}", answers.told),
+        Route("/picture/{item:int}", on_one_core(answers.picture)),
+        Route("/sound/{item:int}", answers.heard),
+        Route("/file/{item:int}", answers.file),
+        Route("/like/{item:int}", on_one_core(answers.like)),
+        Route("/find", on_one_core(answers.find)),
+        Route("/upload", answers.upload, methods=["POST"]),
+        Route("/export", answers.export, methods=["POST"]),
     ]
     return Starlette(
         routes=routes,

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from likewise import ranks
 from likewise.losses import streamed
 from likewise.losses.inputs import (
     Reduction,
@@ -23,11 +24,14 @@ from likewise.losses.inputs import (
     reduce,
     working_dtype,
 )
+from likewise.losses.kind import LossKind, Module
+from likewise.losses.look_up import LookUp
 from likewise.losses.masks import Mask
 from likewise.losses.negatives import FixedNegatives, Negatives, NegativesPerGroup, SharedNegatives
-from likewise.losses.policies import Policy, check_policy, lookup_loss
+from likewise.losses.policies import Policy, check_policy, lookup_loss, parse_policy
 from likewise.losses.similarity import Similarity, check_similarity, prepare
 from likewise.losses.temperature import Tempered
+from likewise.recipe import Loss
 
 
 @full_precision
@@ -172,3 +176,42 @@ class SymmetricInfoNCE(Tempered):
 
     def forward(self, a: Tensor, b: Tensor, *, ids: Tensor | None = None) -> Tensor:
         return symmetric_info_nce(a, b, temperature=self.temperature, ids=ids, reduction=self.reduction)
+
+
+def _build(options: Loss, items: int) -> InfoNCE:
+    return InfoNCE(
+        temperature=options.temperature,
+        similarity=options.similarity,  # type: ignore[arg-type]
+        policy=parse_policy(options.policy),
+        learnable=options.learnable,
+    )
+
+
+def _score(loss: Module, step: LookUp) -> Tensor:
+    return loss(step.query, *step.found[:2], query_ids=step.ids, key_ids=step.found.negative_ids)
+
+
+def score_both_directions(loss: Module, step: LookUp) -> Tensor:
+    """Score the pairs of all ranks by a loss that looks in both directions."""
+    # The dictionary is the batch, which has gathered the keys of all ranks already.
+    keys, ids = step.found.negatives, None if step.distinct else step.found.negative_ids
+    return loss(ranks.gather(step.query), keys, ids=ids)
+
+
+KIND = LossKind(
+    "info_nce",
+    _build,
+    _score,
+    takes_frames=True,
+    takes_policy=True,
+    takes_similarity=True,
+    chance_is_log_n=True,
+)
+SYMMETRIC = LossKind(
+    "symmetric_info_nce",
+    lambda options, items: SymmetricInfoNCE(temperature=options.temperature, learnable=options.learnable),
+    score_both_directions,
+    within_batch=True,
+    is_symmetric=True,
+    chance_is_log_n=True,
+)

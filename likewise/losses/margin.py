@@ -5,7 +5,9 @@ Hadsell et al., 2006 (pairs); Schroff et al., 2015 (triplets).
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
+from likewise import ranks
 from likewise.losses.inputs import (
     Reduction,
     check_id_pair,
@@ -19,8 +21,12 @@ from likewise.losses.inputs import (
     reduce,
     working_dtype,
 )
-from likewise.losses.masks import Mask
+from likewise.losses.kind import LossKind, Module
+from likewise.losses.look_up import LookUp
+from likewise.losses.masks import Mask, as_columns, share_an_id
 from likewise.losses.similarity import unit
+
+PAIRS_AT_ONCE = 2**16
 
 
 @full_precision
@@ -117,3 +123,54 @@ class Triplet(nn.Module):
 
     def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
         return triplet(anchor, positive, negative, margin=self.margin, reduction=self.reduction)
+
+
+def _score_pairs(loss: Module, step: LookUp) -> Tensor:
+    """Score every pair of the batch; pairs that are the same and others are averaged apart, as others are far more.
+
+    Pairs are many, so a block of rows at a time is compared with all rows, and is computed again in backward.
+    """
+    rows = torch.cat([ranks.gather(step.query), step.found.negatives])  # the dictionary is the batch of all ranks
+    ids = as_columns(step.found.negative_ids).repeat(2, 1)
+    same = share_an_id(ids, ids).triu(diagonal=1)
+    others = (~same).triu(diagonal=1)
+    height = max(1, PAIRS_AT_ONCE // len(rows))
+
+    def block(rows: Tensor, start: int) -> Tensor:
+        """Return the sums (2,) over pairs of `height` rows with all rows: those that are the same, and others."""
+        first = rows[start : start + height]
+        one, other = first.repeat_interleave(len(rows), dim=0), rows.repeat(len(first), 1)
+        here, apart = (mask[start : start + height].flatten() for mask in (same, others))
+        values = loss(one, other, here)
+        return torch.stack([values.where(here, 0).sum(), values.where(apart, 0).sum()])
+
+    starts = range(0, len(rows), height)
+    sums = torch.stack([checkpoint(block, rows, start, use_reentrant=False) for start in starts]).sum(dim=0)
+    counts = torch.stack([same.sum(), others.sum()]).clamp(min=1)  # a batch of one group has no others
+    return (sums / counts).sum()
+
+
+def _score_triplets(loss: Module, step: LookUp) -> Tensor:
+    positive, negatives, negative_ids = step.found
+    chosen = semi_hard(step.query, positive, negatives, query_ids=step.ids, key_ids=negative_ids)
+    # A query without a candidate (a queue still empty, a batch of one group) counts 0, whatever stands in for it.
+    negative = negatives[chosen.clamp(min=0)] if len(negatives) else step.query.detach()
+    return loss(step.query, positive, negative).where(chosen >= 0, 0).mean()
+
+
+PAIRS = LossKind(
+    "pair_margin",
+    lambda options, items: PairMargin(margin=options.margin, reduction="none"),
+    _score_pairs,
+    within_batch=True,
+    one_tower=True,
+    is_symmetric=True,
+    by_margin=True,
+)
+TRIPLETS = LossKind(
+    "triplet",
+    lambda options, items: Triplet(margin=options.margin, reduction="none"),
+    _score_triplets,
+    by_margin=True,
+    defaults={"loss.margin": (0.2, "the paper's, for triplets of unit rows")},
+)

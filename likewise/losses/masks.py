@@ -2,8 +2,8 @@
 
 Ids do the masking: a candidate that shares an id with the query, in any column, is never
 its negative, so duplicates in a batch, an item's older keys in a queue, and the query's
-own key all drop out the same way. An id of -1 is nobody's: it matches nothing, and a
-candidate whose columns are all -1 is padding, which is never a candidate.
+own key all drop out the same way. A negative id, such as -1, belongs to nobody: it matches
+nothing, and a candidate whose ids are all negative is padding, which is never a candidate.
 """
 
 from collections.abc import Iterator
@@ -11,8 +11,6 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-
-NOBODY = -1
 
 
 class Mask:
@@ -32,8 +30,8 @@ class Mask:
         if query_ids is None or key_ids is None:
             return
         query_ids, key_ids = as_columns(query_ids), as_columns(key_ids)
-        self.valid = (query_ids != NOBODY).any(dim=1)
-        padding = (key_ids == NOBODY).all(dim=1)
+        self.valid = ~is_padding(query_ids)
+        padding = is_padding(key_ids)
         unknown = padding.device.type != "cpu"  # and not worth waiting for
         if unknown or not self.valid.all():
             self.left_out = ~self.valid[:, None]
@@ -95,7 +93,7 @@ class DenseMatches:
 
     def hide(self, scores: Tensor, rows: slice, columns: slice) -> None:
         query_ids, key_ids = self.query_ids[rows, None], self.key_ids[columns]
-        scores.masked_fill_((query_ids == key_ids) & (key_ids != NOBODY), -torch.inf)
+        scores.masked_fill_((query_ids == key_ids) & (key_ids >= 0), -torch.inf)
 
 
 def find_matches(query_ids: Tensor, key_ids: Tensor) -> Matches | DenseMatches:
@@ -110,7 +108,7 @@ def find_matches(query_ids: Tensor, key_ids: Tensor) -> Matches | DenseMatches:
     present, order = query_ids.sort()
     first = torch.searchsorted(present, key_ids)
     present_too = present[first.clamp(max=len(present) - 1)] == key_ids
-    keys = (present_too & (key_ids != NOBODY)).nonzero().squeeze(1)
+    keys = (present_too & (key_ids >= 0)).nonzero().squeeze(1)
     first = first[keys]
     count = torch.searchsorted(present, key_ids[keys], right=True) - first
     before = count.cumsum(dim=0) - count
@@ -124,6 +122,17 @@ def find_matches(query_ids: Tensor, key_ids: Tensor) -> Matches | DenseMatches:
 def as_columns(ids: Tensor, axes: int = 1) -> Tensor:
     """Ids of `axes` axes with one more for their g columns: one column where there is none yet."""
     return (ids[..., None] if ids.ndim == axes else ids).to(torch.int64)
+
+
+def is_padding(ids: Tensor) -> Tensor:
+    """Return which rows belong to nobody: those whose ids (..., g) are all negative."""
+    return (ids < 0).all(dim=-1)
+
+
+def share_an_id(query_ids: Tensor, key_ids: Tensor) -> Tensor:
+    """Return (..., n, k): which queries, of ids (..., n, g), share an id with which keys, of ids (..., k, g)."""
+    query_ids, key_ids = query_ids[..., :, None, :], key_ids[..., None, :, :]
+    return ((query_ids == key_ids) & (key_ids >= 0)).any(dim=-1)
 
 
 def steps(length: int, step: int) -> Iterator[slice]:

@@ -29,9 +29,12 @@ from likewise.losses.inputs import (
     reduce,
     working_dtype,
 )
+from likewise.losses.kind import LossKind, Module
+from likewise.losses.look_up import LookUp
 from likewise.losses.masks import Mask
 from likewise.losses.similarity import cosine_bound, unit
 from likewise.losses.temperature import Tempered
+from likewise.recipe import Loss
 
 
 @full_precision
@@ -226,3 +229,15 @@ class NCE(Tempered):
         moved = torch.logaddexp(kept, estimate + math.log1p(-self.partition_momentum))
         moved = torch.where(self.log_partition.isnan(), estimate, moved)
         self.log_partition.copy_(torch.where(estimate.isnan(), self.log_partition, moved))
+
+
+def _build(options: Loss, items: int) -> NCE:
+    return NCE(items=items, temperature=options.temperature, proximal=options.proximal, learnable=options.learnable)
+
+
+def _score(loss: Module, step: LookUp) -> Tensor:
+    positive, negatives, negative_ids = step.found
+    return loss(step.query, positive, negatives, query_ids=step.ids, key_ids=negative_ids, previous=positive)
+
+
+KIND = LossKind("nce", _build, _score, needs_known_noise=True)

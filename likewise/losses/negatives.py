@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from likewise.losses import streamed
-from likewise.losses.masks import NOBODY, Mask, as_columns
+from likewise.losses.masks import Mask, as_columns, is_padding, share_an_id
 from likewise.losses.similarity import Prepared
 
 
@@ -92,10 +92,9 @@ class NegativesPerGroup:
         )
         self.hidden = torch.zeros_like(scores, dtype=torch.bool)
         if query_ids is not None and key_ids is not None:
-            query_ids, key_ids = as_columns(query_ids), as_columns(key_ids, axes=2).repeat_interleave(each, dim=0)
-            nobody = key_ids == NOBODY
-            self.hidden = ((query_ids[:, None] == key_ids) & ~nobody).any(dim=2) | nobody.all(dim=2)
-            self.valid = (query_ids != NOBODY).any(dim=1)
+            query_ids, key_ids = as_columns(query_ids), as_columns(key_ids, axes=2)
+            shared = share_an_id(query_ids.view(groups, each, -1), key_ids) | is_padding(key_ids)[:, None]
+            self.hidden, self.valid = shared.flatten(0, 1), ~is_padding(query_ids)
         # A row of nothing but -inf has no gradient, so one without negatives is set apart.
         self.none_left = self.hidden.all(dim=1)
         self.scores = scores.masked_fill(self.none_left[:, None], 0)

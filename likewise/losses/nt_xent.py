@@ -7,7 +7,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from likewise import ranks
 from likewise.losses import streamed
+from likewise.losses.info_nce import info_nce
 from likewise.losses.inputs import (
     Reduction,
     as_scalar,
@@ -20,11 +22,14 @@ from likewise.losses.inputs import (
     reduce,
     working_dtype,
 )
+from likewise.losses.kind import LossKind, Module
+from likewise.losses.look_up import LookUp
 from likewise.losses.masks import Mask
 from likewise.losses.negatives import NegativesWithin
-from likewise.losses.policies import Policy, check_policy, lookup_loss
+from likewise.losses.policies import Policy, check_policy, lookup_loss, parse_policy
 from likewise.losses.similarity import cosine_bound, unit
 from likewise.losses.temperature import Tempered
+from likewise.recipe import Loss
 
 
 @full_precision
@@ -86,3 +91,36 @@ class NTXent(Tempered):
 
     def forward(self, a: Tensor, b: Tensor, *, ids: Tensor | None = None) -> Tensor:
         return nt_xent(a, b, temperature=self.temperature, ids=ids, policy=self.policy, reduction=self.reduction)
+
+
+def _build(options: Loss, items: int) -> NTXent:
+    policy = parse_policy(options.policy)
+    return NTXent(temperature=options.temperature, policy=policy, learnable=options.learnable)
+
+
+def _score(loss: Module, step: LookUp) -> Tensor:
+    if ranks.count() == 1:
+        ids = step.ids_if_needed
+        return loss(step.query[0::2], step.query[1::2], ids=None if ids is None else ids[0::2])
+    assert isinstance(loss, NTXent)
+    # Among the rows of all ranks, a row and its partner drop out by their id: the same loss, row by row.
+    return info_nce(
+        step.query,
+        *step.found[:2],
+        temperature=loss.temperature,
+        policy=loss.policy,
+        query_ids=step.ids,
+        key_ids=step.found.negative_ids,
+    )
+
+
+KIND = LossKind(
+    "nt_xent",
+    _build,
+    _score,
+    within_batch=True,
+    one_tower=True,
+    asks_both_views=True,
+    takes_policy=True,
+    chance_is_log_n=True,
+)

@@ -15,6 +15,7 @@ from torch import Tensor
 from likewise.losses.inputs import Reduction, check_number, reduce
 from likewise.losses.negatives import Negatives
 from likewise.losses.streamed import exact_softplus
+from likewise.recipe import RecipeError, check_choice
 
 
 class Policy(Protocol):
@@ -125,3 +126,17 @@ def _check_prior(name: str, prior: float) -> None:
 def _lowest(negatives: Negatives) -> float | Tensor:
     assert negatives.lowest is not None, "check_policy lets such a policy meet cosines only"
     return negatives.lowest
+
+
+def parse_policy(text: str) -> Policy | None:
+    """Return the policy that a recipe names: `hardest:16`, `debiased:0.1`, `hard_weighted:0.5` or `…:0.5:0.1`."""
+    if not text:
+        return None
+    name, *numbers = text.split(":")
+    check_choice("loss.policy", name, ("hardest", "debiased", "hard_weighted"))
+    try:
+        if name == "hardest":
+            return Hardest(*map(int, numbers))
+        return (Debiased if name == "debiased" else HardWeighted)(*map(float, numbers))
+    except (TypeError, ValueError) as error:
+        raise RecipeError(f"loss.policy must be like hardest:16 or debiased:0.1, got {text!r} ({error})") from None

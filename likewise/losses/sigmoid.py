@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from likewise.losses import streamed
+from likewise.losses.info_nce import score_both_directions
 from likewise.losses.inputs import (
     Reduction,
     as_scalar,
@@ -20,6 +21,7 @@ from likewise.losses.inputs import (
     reduce,
     working_dtype,
 )
+from likewise.losses.kind import LossKind
 from likewise.losses.masks import Mask
 from likewise.losses.similarity import unit
 from likewise.losses.temperature import Tempered
@@ -78,3 +80,13 @@ class Sigmoid(Tempered):
 
     def forward(self, a: Tensor, b: Tensor, *, ids: Tensor | None = None) -> Tensor:
         return sigmoid(a, b, temperature=self.temperature, bias=self.bias, ids=ids, reduction=self.reduction)
+
+
+KIND = LossKind(
+    "sigmoid",
+    lambda options, items: Sigmoid(temperature=options.temperature, learnable=options.learnable),
+    score_both_directions,
+    within_batch=True,
+    is_symmetric=True,
+    defaults={"loss.temperature": (0.1, "SigLIP's, at first")},
+)

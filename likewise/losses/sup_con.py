@@ -6,6 +6,7 @@ Khosla et al., 2020, the form they call L_out: the mean over positives stands ou
 import torch
 from torch import Tensor
 
+from likewise import ranks
 from likewise.losses import streamed
 from likewise.losses.inputs import (
     Reduction,
@@ -19,7 +20,9 @@ from likewise.losses.inputs import (
     reduce,
     working_dtype,
 )
-from likewise.losses.masks import NOBODY, Mask
+from likewise.losses.kind import LossKind, Module
+from likewise.losses.look_up import LookUp
+from likewise.losses.masks import Mask
 from likewise.losses.similarity import cosine_bound, unit
 from likewise.losses.temperature import Tempered
 
@@ -53,7 +56,7 @@ def sup_con(
     positives = (count[label] - 1).to(rows.dtype)
     total = rows.new_zeros(len(count), rows.shape[1]).index_add(0, label, rows)
     mean = (total[label] - rows) / positives.clamp(min=1)[:, None]
-    has_positive = (positives > 0) & (labels != NOBODY)
+    has_positive = (positives > 0) & (labels >= 0)
     losses = log_sum.where(has_positive, 0) - (rows * mean).sum(dim=1)
     return reduce(losses, reduction, has_positive)
 
@@ -68,3 +71,20 @@ class SupCon(Tempered):
 
     def forward(self, features: Tensor, labels: Tensor) -> Tensor:
         return sup_con(features, labels, temperature=self.temperature, reduction=self.reduction)
+
+
+def _score(loss: Module, step: LookUp) -> Tensor:
+    assert step.labels is not None
+    rows = torch.cat([ranks.gather(step.query), step.found.negatives])
+    return loss(rows, ranks.gather(step.labels).repeat(2))
+
+
+KIND = LossKind(
+    "sup_con",
+    lambda options, items: SupCon(temperature=options.temperature, learnable=options.learnable),
+    _score,
+    within_batch=True,
+    one_tower=True,
+    is_symmetric=True,
+    needs_labels=True,
+)

@@ -5,10 +5,11 @@ pairs.Views(), pairs.Groups(groups), pairs.Future(), pairs.Captions(captions, to
 pairs.preset(name, size=..., channels=...)          random views of images and vectors, by a paper's recipe
 """
 
-from likewise.pairs.captions import Captions
+from likewise.pairs.across import Across
+from likewise.pairs.across import Across as Captions
 from likewise.pairs.future import Future
 from likewise.pairs.groups import Groups
 from likewise.pairs.views import Views
 from likewise.views import PRESETS, Augmentation, Draws, preset
 
-__all__ = ["PRESETS", "Augmentation", "Captions", "Draws", "Future", "Groups", "Views", "preset"]
+__all__ = ["PRESETS", "Across", "Augmentation", "Captions", "Draws", "Future", "Groups", "Views", "preset"]

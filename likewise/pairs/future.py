@@ -4,20 +4,61 @@ What is expected at frame t of its future at t + k is looked up among encodings 
 id, so the positive is never among its negatives, and padding, whose id is −1, never is a candidate.
 """
 
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-NEGATIVES = ("both", "others", "same")
+from likewise import encoders, modalities, ranks
+from likewise.data import Items
+from likewise.data.parts import Ids, RaggedPart, spread
+from likewise.dictionaries import Found
+from likewise.losses.look_up import LookUp
+from likewise.memory import check_size
+from likewise.modalities.modality import Choice, counted
+from likewise.pairs.batch import Batch
+from likewise.pairs.metric import Chart, Metric
+from likewise.pairs.pairs import STEPS, Pairs, Shown
+from likewise.pairs.towers import Tower
+from likewise.randomness import generator
+from likewise.recipe import Recipe, RecipeError
+from likewise.views.augmentation import PLAIN
+
+NEGATIVES = {"both": "all sequences", "others": "other sequences", "same": "the same sequence"}
 FRAMES = 2**32  # a frame's id is its item's, times this, plus its place in the item
+SOME = 256  # pairs of frames that the report compares
+SEQUENCES = 64  # of a batch whose frames are looked up one by one
 
 
-class Future:
+class FutureTower(Tower):
+    """Sequences (n, t, c) to what each frame expects of the next ones, (n, f, horizon, d), and frames (n, f, d)."""
+
+    def forward(self, sequences: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        frames = self.encoder.frames(sequences)  # type: ignore[operator]
+        return self.head(self.encoder.context(frames)), frames  # type: ignore[operator]
+
+    @property
+    def keys(self) -> nn.Module:
+        """Keys are frames: they need no context."""
+        return self.encoder.frames  # type: ignore[return-value]
+
+
+class Future(Pairs):
     """Contexts and the frames 1 to `horizon` later, each looked up among `candidates` frames besides.
 
     These are drawn anew for each step ahead: from all frames of the dictionary (`both`, `others`), or from those of the
     query's own sequence (`same`). For `others` the sequence is a second id, by which frames of the query's own drop
     out; so a batch of few sequences leaves it fewer candidates.
     """
+
+    name = "future"
+    two_views = False
+    sides_in_words = "one window"
+    needs_frames = True
+    in_chunks = False
+    looks_ahead = True
 
     def __init__(self, horizon: int = 12, candidates: int = 128, negatives: str = "both") -> None:
         if horizon < 1 or candidates < 1:
@@ -27,38 +68,244 @@ class Future:
         self.horizon, self.candidates, self.negatives = horizon, candidates, negatives
         self.columns = 2 if negatives == "others" else 1
 
-    def partners(self, items: Tensor, rng: torch.Generator) -> Tensor:
-        return items
+    # Before a run
 
-    def ids(self, items: Tensor, partners: Tensor) -> Tensor:
-        return items
+    @classmethod
+    def build(cls, items: Items, train: Ids, recipe: Recipe, files: Mapping[str, str]) -> "Future":
+        return cls(recipe.pairs.horizon, recipe.pairs.candidates, recipe.pairs.negatives)
 
-    def frame_ids(self, items: Tensor, first: Tensor, there: Tensor) -> Tensor:
-        """Ids of all frames (n · f,) or (n · f, 2), −1 where there is none.
+    @classmethod
+    def check_items(cls, items: Items, train: Ids) -> None:
+        if not isinstance(items.main, RaggedPart):
+            raise RecipeError(f"pairs future needs sequences, which have one, got {items.kind}s in {items.name}")
 
-        `items` (n,), their windows' `first` (n,) frame as counted from the item's beginning, `there` (n, f).
+    @classmethod
+    def choices(cls, items: Items, train: Ids, recipe: Recipe) -> Iterator[Choice]:
+        modality = modalities.of(items.main)
+        yield Choice("pairs.preset", PLAIN, f"the items are {modality.noun}s")
+        yield Choice("encoder.head", STEPS, "one matrix for each step ahead")
+        yield Choice("training.batch_size", SEQUENCES, "each sequence has many frames")
+        if recipe.loss.similarity == "dot":
+            yield Choice("optimizer.lr", 0.001, "products of rows of any length are learned in smaller steps")
+        yield from modality.window_choices(items.main, train, recipe, looks_ahead=True)
+
+    @classmethod
+    def late_choices(cls, items: Items, recipe: Recipe) -> Iterator[Choice]:
+        frames = cls.frames_per_window(items, recipe)
+        if 2 <= frames <= recipe.pairs.horizon:
+            few = f"a window of {recipe.pairs.window:,} samples has {counted(frames, 'frame', 'frames')}"
+            yield Choice("pairs.horizon", max(1, frames // 2), few)
+
+    @classmethod
+    def check(cls, items: Items, recipe: Recipe) -> None:
+        for name in ("pairs.horizon", "pairs.candidates"):
+            if recipe.value(name) < 1:
+                raise RecipeError(f"{name} must be at least 1, got {recipe.value(name)}")
+        hop, window = modalities.of(items.main).hop(recipe, items.main), recipe.pairs.window
+        frames = window // hop
+        if frames < 2:
+            raise RecipeError(f"pairs.window must be two frames of {hop} samples at least, got {window:,}")
+        if recipe.pairs.horizon >= frames:
+            raise RecipeError(
+                f"pairs.horizon must be below the frames of a window, {frames} in {window:,} samples, "
+                f"got {recipe.pairs.horizon}"
+            )
+
+    @classmethod
+    def numbers_per_step(cls, recipe: Recipe) -> dict[tuple[str, ...], int]:
+        batch, candidates = recipe.training.batch_size, recipe.pairs.candidates
+        return {("pairs.candidates", "training.batch_size"): batch * candidates}
+
+    @classmethod
+    def keys_per_epoch(cls, items: Items, train: Ids, recipe: Recipe) -> int:
+        """Return the number of frames."""
+        assert isinstance(items.main, RaggedPart)
+        return int((items.main.lengths[train] // cls.grid(items, recipe)).sum())
+
+    @classmethod
+    def describe(cls, items: Items, recipe: Recipe) -> str:
+        options, frames = recipe.pairs, cls.frames_per_window(items, recipe)
+        return (
+            f"{super().describe(items, recipe)}, {frames} frames; {options.horizon} steps ahead, "
+            f"each among {options.candidates} frames of {NEGATIVES[options.negatives]}"
+        )
+
+    @classmethod
+    def describe_defaults(cls, recipe: Recipe, scale: str) -> str:
+        ahead = f"{recipe.pairs.horizon} steps ahead, one matrix a step"
+        return f"{scale}, {recipe.loss.similarity} product, {ahead}"
+
+    @classmethod
+    def describe_head(cls, recipe: Recipe) -> str:
+        return f"{counted(recipe.pairs.horizon, 'matrix', 'matrices')} for the steps ahead"
+
+    @classmethod
+    def grid(cls, items: Items, recipe: Recipe) -> int:
+        # Frames of two windows of one sequence are then the same frames or others, and their ids say which.
+        return modalities.of(items.main).hop(recipe, items.main)
+
+    @classmethod
+    def frames_per_window(cls, items: Items, recipe: Recipe) -> int:
+        return recipe.pairs.window // cls.grid(items, recipe)
+
+    # The model
+
+    @classmethod
+    def build_head(cls, recipe: Recipe, backbone: nn.Module) -> nn.Module:
+        if not isinstance(backbone, encoders.SequenceEncoder):
+            raise RecipeError(f"pairs future needs an encoder with frames and contexts, got {recipe.encoder.name}")
+        width, horizon = backbone.frames.width, recipe.pairs.horizon
+        check_size({"pairs.horizon": horizon}, horizon * width * backbone.dim)
+        return encoders.StepsAhead(backbone.dim, width, horizon)
+
+    @classmethod
+    def build_tower(cls, encoder: nn.Module, head: nn.Module, recipe: Recipe, about: Mapping[str, Any]) -> Tower:
+        return FutureTower(encoder, head)
+
+    # A step
+
+    def read_partners(
+        self, read: Callable[[Tensor, str], Tensor], data: Tensor, items: Tensor, partners: Tensor, *, is_whole: bool
+    ) -> Tensor:
+        return data  # the future of a window is in the window
+
+    def inputs(self, first: Callable[[], Tensor], second: Callable[[], Tensor]) -> tuple[Tensor, ...]:
+        return (first(),)
+
+    def sides(self, output: Any) -> tuple[Tensor, Tensor]:
+        query, key = output
+        return query, key
+
+    def queries(self, output: Any) -> Tensor:
+        return output[0]  # type: ignore[no-any-return]
+
+    def key_view(self, first: Callable[[], Tensor], second: Callable[[], Tensor]) -> Tensor:
+        return first()
+
+    def rows(
+        self, query: Tensor, key: Tensor, batch: Batch, first: Callable[[], Tensor], tower: nn.Module
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return what each frame expects, (items, frames, horizon, d), all frames as keys, and their ids."""
+        windows, frames = first(), tower.encoder.frames  # type: ignore[union-attr]
+        starts = (batch.starts // frames.hop).to(windows.device)  # type: ignore[operator, union-attr]
+        is_frame = frames.there(windows)  # type: ignore[operator, union-attr]
+        return query, key.flatten(0, 1), self.frame_ids(batch.items.to(windows.device), starts, is_frame)
+
+    def some_rows(
+        self, one: Tensor, other: Tensor, batch: Batch, first: Callable[[], Tensor], tower: nn.Module
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return what some frames expect of the next one, that frame, and its id."""
+        query, key, ids = self.rows(one, other, batch, first, tower)
+        n, frames = query.shape[:2]
+        ids = ids.view(n, frames, -1)[:, 1:].flatten(0, 1)
+        expected, came = query[:, :-1, 0].flatten(0, 1), key.view(n, frames, -1)[:, 1:].flatten(0, 1)
+        valid = (ids[:, 0] >= 0).nonzero()[:, 0]
+        chosen = valid[torch.from_numpy(spread(np.arange(len(valid)), SOME))]
+        return expected[chosen], came[chosen], ids[chosen]
+
+    def frame_ids(self, items: Tensor, first: Tensor, is_frame: Tensor) -> Tensor:
+        """Return the ids of all frames (n · f,) or (n · f, 2), −1 for padding.
+
+        `items` (n,), their windows' `first` (n,) frame as counted from the item's beginning, `is_frame` (n, f).
         """
-        place = first[:, None] + torch.arange(there.shape[1], device=there.device)
-        frames = (items[:, None] * FRAMES + place).where(there, -1)
+        place = first[:, None] + torch.arange(is_frame.shape[1], device=is_frame.device)
+        frames = (items[:, None] * FRAMES + place).where(is_frame, -1)
         if self.columns == 1:
             return frames.flatten()
-        return torch.stack([frames, items[:, None].expand_as(frames).where(there, -1)], dim=2).flatten(0, 1)
+        return torch.stack([frames, items[:, None].expand_as(frames).where(is_frame, -1)], dim=2).flatten(0, 1)
 
     def draw(self, ids: Tensor, rng: torch.Generator) -> Tensor:
-        """Rows (candidates,) among frames of these ids (k,) or (k, g), with replacement; never padding."""
+        """Draw rows (candidates,) among frames of these ids (k,) or (k, g), with replacement; never padding."""
         if not len(ids):  # a queue that is still empty
             return torch.empty(0, dtype=torch.int64, device=ids.device)
-        there = (ids if ids.ndim == 1 else ids[:, 0]) >= 0
-        return _picked(there[None], torch.rand(1, self.candidates, generator=rng, dtype=torch.float64))[0]
+        is_frame = (ids if ids.ndim == 1 else ids[:, 0]) >= 0
+        return _picked(is_frame[None], torch.rand(1, self.candidates, generator=rng, dtype=torch.float64))[0]
 
     def draw_within(self, ids: Tensor, rows: slice, total: int, rng: torch.Generator) -> Tensor:
-        """Frames (n, candidates) among each sequence's own, ids (n, f); n are the `rows` of `total` sequences."""
+        """Draw frames (n, candidates) among each sequence's own, ids (n, f); n are the `rows` of `total` sequences."""
         shares = torch.rand(total, self.candidates, generator=rng, dtype=torch.float64)[rows]
         return _picked(ids >= 0, shares)
 
+    def look_ups(
+        self, query: Tensor, found: Found, ids: Tensor, labels: Tensor | None, batch: Batch, *, size: int, seed: int
+    ) -> list[LookUp]:
+        """Return a look-up for each step ahead, with all frames of the batch as queries.
 
-def _picked(there: Tensor, shares: Tensor) -> Tensor:
-    """Places (n, k) of entries that are there, (n, f), by shares in [0, 1); the host need not know how many are."""
-    count = there.sum(dim=1, keepdim=True)
-    rank = (shares.to(there.device) * count).long().minimum((count - 1).clamp(min=0))
-    return torch.searchsorted(there.cumsum(dim=1), rank + 1).clamp(max=there.shape[1] - 1)
+        query (n, f, horizon, d): what each frame expects; found.positive (n · f, d): the frames' encodings;
+        ids (n · f,) or (n · f, 2): the frames' own.
+        """
+        n, frames = query.shape[:2]
+        key, ids = found.positive, ids.view(n, frames, *ids.shape[1:])
+        look_ups = []
+        # One column of the horizon is a view, so a query is never copied; that is also why no frame is cut off.
+        for ahead, expected in enumerate(query.flatten(0, 1).unbind(dim=1), start=1):
+            rng = generator(seed, f"candidates {ahead} ahead", batch.step)
+            if self.negatives == "same":
+                places = self.draw_within(ids, batch.rows, size, rng)
+                negatives = key.view(n, frames, -1).take_along_dim(places[:, :, None], dim=1)
+                negative_ids = ids.take_along_dim(places, dim=1)
+            else:
+                rows = self.draw(found.negative_ids, rng)
+                negatives, negative_ids = found.negatives[rows], found.negative_ids[rows]
+            # A query has the id of the frame it looks for, t + k and not t; the last ones of a sequence look for none.
+            wanted = torch.full_like(ids, -1)
+            wanted[:, :-ahead] = ids[:, ahead:]
+            candidates = Found(key.roll(-ahead, dims=0), negatives, negative_ids)
+            look_ups.append(LookUp(expected, candidates, wanted.flatten(0, 1), None, distinct=False))
+        return _weighted(look_ups)
+
+    # What was learned
+
+    def measure(self, look_ups: list[LookUp], similarity: str) -> dict[str, Any]:
+        return {"accuracy": shares_right(look_ups, similarity)}
+
+    @classmethod
+    def metrics(cls, row: Mapping[str, Any], recipe: Recipe, held_out: Mapping[str, Any] | None = None) -> list[Metric]:
+        shares = row.get("accuracy")  # by steps ahead
+        if not shares:
+            return []
+        # Some of the steps ahead are enough to see how the accuracy falls.
+        some = sorted({0, len(shares) // 4, len(shares) // 2, len(shares) - 1})
+        progress = "accuracy " + ", ".join(f"+{k + 1} {shares[k]:.2f}" for k in some if shares[k] is not None)
+        text = " ".join(f"{share:.3f}" for share in shares if share is not None)
+        candidates = (row.get("candidates") or 1 + recipe.pairs.candidates) - 1
+        note = f"How often a context finds its future among {candidates:,.0f} other frames: by chance "
+        curves = {"held-out items": (held_out or {}).get("accuracy"), "the last step": shares}
+        points = {name: [[k, share] for k, share in enumerate(each, 1)] for name, each in curves.items() if each}
+        title, x = "Accuracy over the horizon", "frames ahead"
+        chart = Chart(title, f"{note}{1 / (1 + candidates):.3f}.", points=points, x=x)
+        words = "frames found that came 1, 2, … steps later, the last batch"
+        return [Metric("accuracy", shares, text, words, progress, chart=chart)]
+
+    @classmethod
+    def shown(cls, recipe: Recipe) -> Shown:
+        task = "What a window's beginning expects has to find the rest of it among frames of all windows."
+        return Shown({"first": "window"}, task)
+
+
+def shares_right(look_ups: list[LookUp], similarity: str) -> list[float | None]:
+    """Return how often the positive was found, for each look-up, over all ranks; None for one without queries."""
+    counts = [(float(look_up.is_valid.sum()), look_up.accuracy(similarity)) for look_up in look_ups]
+    device = look_ups[0].query.device
+    totals = torch.tensor([(valid, valid * share) for valid, share in counts], device=device)
+    valid, right = ranks.mean(totals).T
+    return [round(r / v, 4) if v else None for r, v in zip(right.tolist(), valid.tolist(), strict=True)]
+
+
+def _weighted(look_ups: list[LookUp]) -> list[LookUp]:
+    """Give each look-up its weight in the mean over all ranks' queries, of which some ranks may have more than others.
+
+    A step so far ahead that no sequence of the batch reaches it does not count in the mean over the steps.
+    """
+    counts = torch.stack([look_up.is_valid.sum() for look_up in look_ups]).to(look_ups[0].query.dtype)
+    means = ranks.mean(counts)
+    reached = means > 0
+    weights = counts / means.where(reached, 1) * len(look_ups) / reached.sum().clamp(min=1)
+    return [look_up.with_weight(weight) for look_up, weight in zip(look_ups, weights, strict=True)]
+
+
+def _picked(is_frame: Tensor, shares: Tensor) -> Tensor:
+    """Return places (n, k) of frames, (n, f), by shares in [0, 1); the host need not know how many frames there are."""
+    count = is_frame.sum(dim=1, keepdim=True)
+    rank = (shares.to(is_frame.device) * count).long().minimum((count - 1).clamp(min=0))
+    return torch.searchsorted(is_frame.cumsum(dim=1), rank + 1).clamp(max=is_frame.shape[1] - 1)

@@ -6,32 +6,31 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from likewise import __version__
+from likewise import __version__, modalities
 from likewise.data import Items, unread
+from likewise.data.parts import Ids, spread
+from likewise.dictionaries.catalog import DICTIONARIES
+from likewise.encoders.features import features
 from likewise.evaluation.cross_modal import cross_modal
 from likewise.evaluation.few_labels import few_labels
 from likewise.evaluation.geometry import geometry, verdict
 from likewise.evaluation.knn import knn
 from likewise.evaluation.neighbours import nearest
-from likewise.methods import WITHIN_BATCH
+from likewise.losses.masks import as_columns, share_an_id
+from likewise.pairs.across import Captioned
+from likewise.pairs.batch import Batch
+from likewise.pairs.catalog import PAIRS
+from likewise.pairs.metric import Chart
 from likewise.recipe import Recipe
 from likewise.report import pictures
 from likewise.report.plane import plane
-from likewise.training.batches import Batch
-from likewise.training.features import features
-from likewise.training.learner import Learner
-from likewise.training.plan import spread
+from likewise.training.learner import ALL, Learner
 from likewise.training.plan_lines import lines
-from likewise.training.run import encoder_words
-from likewise.training.scores import same_ids
-from likewise.training.towers import FutureTower
-from likewise.training.trainer import Captioned, Trainer
+from likewise.training.trainer import Trainer
 
-Ids = NDArray[np.int64]
 MAPPED, SEARCHED, ASKED, FOUND, SHOWN, PAIRED = 1000, 5000, 8, 8, 8, 256
 BINS = 50
 SKIPPED_SHOWN = 200
@@ -46,19 +45,19 @@ def contents(trainer: Trainer, rows: Sequence[dict[str, Any]]) -> dict[str, Any]
     known = spread(ready.train, SEARCHED) if len(ready.test) else looked
     network, augmentation = learner.tower.encoder, learner.augmentation
     known_rows, looked_rows = (features(network, augmentation, items, ids) for ids in (known, looked))
-    captioned = None if trainer.tokenizer is None else trainer.captioned(looked, looked_rows)
+    captioned = trainer.pairs.captioned(learner.tower, items, looked, looked_rows)
     parameters = sum(parameter.numel() for parameter in learner.tower.parameters())
     plan_lines = lines(ready, trainer.total, parameters, None, trainer.where())
     return {
         "title": f"{recipe.method} on {items.name}",
         "when": time.strftime("%Y-%m-%d %H:%M", time.localtime((trainer.folder / "metrics.jsonl").stat().st_mtime)),
         "version": f"likewise {__version__}",
-        # What was chosen is known to the run's first start only; the recipe has it.
+        # The reasons are only known when a run starts; a resumed run reads the values from its recipe.
         "about": [text.split("\t", 1) for text in plan_lines if not text.startswith("chosen")],
         "figures": [*recalls(trainer, captioned), *figures(trainer, rows, known, known_rows, looked, looked_rows)],
         "verdict": (words := verdict(geometry(looked_rows)))[0].upper() + words[1:],
         "warnings": [f"step {row['step']:,}: {text}" for row in rows for text in row.get("health", [])],
-        "charts": [*horizon(trainer, rows), *charts(rows, recipe)],
+        "charts": charts(rows, recipe, trainer.measure_held_out(ready.test) if looks_ahead(recipe) else None),
         "histogram": histogram(trainer),
         "map": map_of(items, looked, looked_rows, len(ready.test) > 0),
         "words": None if captioned is None else by_words(items, looked, captioned, len(ready.test) > 0),
@@ -78,7 +77,7 @@ def recalls(trainer: Trainer, captioned: Captioned | None) -> list[dict[str, str
     if captioned is None or not len(trainer.plan.test):
         return []
     found = cross_modal(captioned.images, captioned.words, captioned.pairs)
-    encoder = f"{encoder_words(trainer.recipe, trainer.about, 'head')}, and of {trainer.recipe.text.name}"
+    encoder = f"{described(trainer, 'head')}, and of {trainer.recipe.text.name}"
     return [
         {
             "name": f"recall@10, {way}",
@@ -93,12 +92,17 @@ def recalls(trainer: Trainer, captioned: Captioned | None) -> list[dict[str, str
     ]
 
 
+def described(trainer: Trainer, layer: str) -> str:
+    """Say what every figure about embeddings depends on."""
+    return modalities.of(trainer.plan.items.main).describe_features(trainer.recipe, trainer.about, layer)
+
+
 def figures(
     trainer: Trainer, rows: Sequence[dict[str, Any]], known: Ids, known_rows: Tensor, looked: Ids, looked_rows: Tensor
 ) -> list[dict[str, str]]:
     """The figures at the top, each with what it depends on."""
     items = trainer.plan.items
-    encoder = encoder_words(trainer.recipe, trainer.about)
+    encoder = described(trainer, "backbone")
     found = []
     labels = None if items.labels is None else torch.from_numpy(items.labels)
     if labels is not None and len(trainer.plan.test) and (labels[known] >= 0).any() and (labels[looked] >= 0).any():
@@ -126,14 +130,20 @@ def figures(
             most = f"log {last['candidates']:,.0f} = {last['chance']:.2f}"
             note = f"nats, {name} by the last step's loss; it can never show more than {most}"
             found.append({"name": "information", "value": f"{last[name]:.2f}", "note": note})
-    if trainer.recipe.dictionary.kind != "batch" and last.get("consistency") is not None:
+    if DICTIONARIES[trainer.recipe.dictionary.kind].stores and last.get("consistency") is not None:
         note = "mean cosine of stored keys with the same views encoded by the last encoder"
         found.append({"name": "consistency", "value": f"{last['consistency']:.3f}", "note": note})
     return found
 
 
-def charts(rows: Sequence[dict[str, Any]], recipe: Recipe) -> list[dict[str, Any]]:
-    """The curves; one whose figures were never logged is left out."""
+def looks_ahead(recipe: Recipe) -> bool:
+    return PAIRS[recipe.pairs.kind].looks_ahead
+
+
+def charts(
+    rows: Sequence[dict[str, Any]], recipe: Recipe, held_out: Mapping[str, Any] | None = None
+) -> list[dict[str, Any]]:
+    """Return the curves; one whose figures were never logged is left out."""
     rows = [row | {"keys": row["size"] * row["fill"]} if _known(row, "size", "fill") else row for row in rows]
     information = "bound" if any("bound" in row for row in rows) else "estimate"
     is_bound = "It is a lower bound" if information == "bound" else "With stored or masked keys it is an estimate"
@@ -151,19 +161,7 @@ def charts(rows: Sequence[dict[str, Any]], recipe: Recipe) -> list[dict[str, Any
             rows,
             **{information: information, "chance": "ceiling, log N"},
         ),
-        _chart(
-            "Recall@1 in the batch",
-            "How often an image is nearer to its caption than to any other of the batch.",
-            rows,
-            recall="recall@1",
-        ),
-        _chart(
-            "Recall@10, image → text",
-            "How often an image not trained on has a caption of its own among the ten nearest. Fewer images may be "
-            "looked at while training than at the top, which is easier.",
-            rows,
-            recall_at_10="recall@10",
-        ),
+        *pair_charts(rows, recipe, held_out),
         _chart("k-NN accuracy", _knn_note(rows), rows, knn="k-NN"),
         _chart(
             "Effective rank",
@@ -181,8 +179,26 @@ def charts(rows: Sequence[dict[str, Any]], recipe: Recipe) -> list[dict[str, Any
         ),
         _chart("Temperature", "Learned.", rows if recipe.loss.learnable else [], temperature="temperature"),
     ]
-    stored = recipe.dictionary.kind != "batch"
-    return [c for c in drawn if c["series"][0]["points"] and (stored or not c["title"].startswith("Dictionary"))]
+    stores = DICTIONARIES[recipe.dictionary.kind].stores
+    return [c for c in drawn if c["series"][0]["points"] and (stores or not c["title"].startswith("Dictionary"))]
+
+
+def pair_charts(
+    rows: Sequence[dict[str, Any]], recipe: Recipe, held_out: Mapping[str, Any] | None
+) -> list[dict[str, Any]]:
+    """Return the charts of what the pairs have measured, each by the last row that has its figure."""
+    last: dict[str, Any] = {}
+    for row in rows:
+        last |= {name: value for name, value in row.items() if value is not None}
+    metrics = PAIRS[recipe.pairs.kind].metrics(last, recipe, held_out)
+    return [_drawn(metric.chart, rows) for metric in metrics if metric.chart is not None]
+
+
+def _drawn(chart: Chart, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    if not chart.points:
+        return _chart(chart.title, chart.note, rows, **chart.curves)
+    series = [{"name": name, "points": points, "kind": "line"} for name, points in chart.points.items()]
+    return {"title": chart.title, "note": chart.note, "x": chart.x, "series": series}
 
 
 def _knn_note(rows: Sequence[dict[str, Any]]) -> str:
@@ -192,23 +208,6 @@ def _knn_note(rows: Sequence[dict[str, Any]]) -> str:
         return "On items not trained on; the last step counts, not the best."
     which = f"{last['knn_items']:,} items not trained on, among {last['knn_labels']:,} labelled ones"
     return f"On {which}; the figure at the top may look at more of both. The last step counts, not the best."
-
-
-def horizon(trainer: Trainer, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """How often the frame that came was found, over how far ahead it was: at the last step, and on held-out items."""
-    last = next((row["accuracy"] for row in reversed(rows) if row.get("accuracy")), None)
-    if last is None:
-        return []
-    held_out = trainer.accuracy_ahead(trainer.plan.test)
-    series = [
-        {"name": name, "points": [[ahead, value] for ahead, value in enumerate(values, 1)], "kind": "line"}
-        for name, values in (("held-out items", held_out), ("the last step", last))
-        if values
-    ]
-    candidates = (rows[-1].get("candidates") or 1 + trainer.recipe.pairs.candidates) - 1
-    guess = 1 / (1 + candidates)
-    note = f"How often a context finds its future among {candidates:,.0f} other frames: by chance {guess:.3f}."
-    return [{"title": "Accuracy over the horizon", "note": note, "x": "frames ahead", "series": series}]
 
 
 def _known(row: Mapping[str, Any], *names: str) -> bool:
@@ -231,7 +230,7 @@ def histogram(trainer: Trainer) -> dict[str, Any]:
     learner.tower.eval()
     first, second, ids = some_pairs(learner, batch)
     cosines = normalize(first.float(), dim=1) @ normalize(second.float(), dim=1).T
-    positives, negatives = cosines.diagonal().cpu(), cosines[~same_ids(ids, ids)].cpu()
+    positives, negatives = cosines.diagonal().cpu(), cosines[~share_an_id(as_columns(ids), as_columns(ids))].cpu()
     edges = torch.linspace(-1, 1, BINS + 1)
 
     def shares(values: Tensor) -> list[float]:
@@ -252,18 +251,10 @@ def histogram(trainer: Trainer) -> dict[str, Any]:
 
 
 def some_pairs(learner: Learner, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-    """Rows (n, d) that should agree, as the loss compares them, and their ids; of future those of one step ahead."""
-    if isinstance(learner.tower, FutureTower):
-        query, key, ids = learner.encode(batch)
-        n, frames = query.shape[:2]
-        ids = ids.view(n, frames, -1)[:, 1:].flatten(0, 1)
-        rows = query[:, :-1, 0].flatten(0, 1), key.view(n, frames, -1)[:, 1:].flatten(0, 1)
-        there = (ids[:, 0] >= 0).nonzero()[:, 0]
-        chosen = there[torch.from_numpy(spread(np.arange(len(there)), PAIRED))]
-        return rows[0][chosen], rows[1][chosen], ids[chosen]
-    found = learner.tower(*learner.pairs_of(batch, slice(PAIRED)))
-    first, second = found if isinstance(found, tuple) else found.chunk(2)
-    return first, second, batch.ids[:PAIRED].to(first.device)
+    """Return rows (n, d) that should agree, as the loss compares them, and their ids."""
+    some = batch.first(PAIRED)
+    one, other = learner.pairs.sides(learner.tower(*learner.inputs_of(some, ALL)))
+    return learner.pairs.some_rows(one, other, some, lambda: learner.views(some, "first"), learner.tower)
 
 
 def map_of(items: Items, ids: Ids, rows: Tensor, held_out: bool) -> dict[str, Any]:
@@ -347,31 +338,23 @@ def pairs(trainer: Trainer) -> dict[str, Any]:
     batch, learner, items = trainer.batches.at(0), trainer.learner, trainer.plan.items
     n = min(SHOWN, len(batch.items))
     ids = trainer.plan.train[batch.items[:n].numpy()]
-    kind, tokenizer = trainer.recipe.pairs.kind, trainer.tokenizer
-    only = {"future": "window", "captions": "view"}.get(kind)
-    names = {"first": only or "first view", "second": "second view"}
-    if only or trainer.recipe.keys.by == "bank":
-        del names["second"]  # a bank's second is the item's slot
-    views = (learner.views(batch, which, slice(n)) for which in names)
+    shown = PAIRS[trainer.recipe.pairs.kind].shown(trainer.recipe)
+    names = dict(shown.sides)
+    if learner.key_source.from_slots:
+        names.pop("second", None)  # a bank's second is the item's slot
+    views = (learner.views(batch, side, slice(n)) for side in names)
     sheets = [pictures.of_items(items, ids), *(pictures.of_views(v, learner.augmentation, items) for v in views)]
     columns = ["item", *names.values()]
     side = max(tiles.shape[1] for tiles in sheets)
     tiles = np.concatenate([pictures.enlarged(each, side) for each in sheets])
-    captions = None if tokenizer is None else [short(tokenizer.decode(tokens)) for tokens in batch.partner_data[:n]]
-    other = " The second is of another item of its group." if kind == "groups" else ""
-    task = "If you cannot tell that two views belong together, the model may not either."
-    if kind == "future":
-        task = "What a window's beginning expects has to find the rest of it among frames of all windows."
-    if kind == "captions":
-        among = "those of the batch, and a caption its image" if trainer.recipe.loss.kind in WITHIN_BATCH else "others"
-        task = f"Below each is the caption drawn for it, in lower case. An image has to find its caption among {among}."
+    texts = trainer.pairs.texts_shown(batch.partner_data[:n])
     return {
         "title": "Pairs the model was shown",
-        "note": f"The first items of the first step, {trainer.recipe.pairs.preset} augmentations.{other} {task}",
+        "note": f"The first items of the first step, {trainer.recipe.pairs.preset} augmentations. {shown.task}",
         "sprite": pictures.sheet(tiles),
         "columns": columns,
         "rows": [[column * n + i for column in range(len(columns))] for i in range(n)],
-        "captions": captions,
+        "captions": None if texts is None else [short(text) for text in texts],
     }
 
 

@@ -10,26 +10,23 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from likewise import data, ranks
-from likewise.data import Items, images
-from likewise.data import audio as sound
-from likewise.data.builtin import needed
+from likewise import ranks
+from likewise.data import Items
 from likewise.data.images import extension
-from likewise.data.sequences import Sequences
+from likewise.encoders.features import features
 from likewise.evaluation.geometry import collapse_of
+from likewise.modalities import MODALITIES
 from likewise.search import Index, SearchError, duplicates, outliers, structures, suspects
 from likewise.search.files import AGAIN
-from likewise.training.features import features
-from likewise.training.plan import is_audio
-from likewise.training.run import CaptionEncoder, Encoder, check_layer, load
+from likewise.training.encoder import Encoder, check_layer, load
 
 NAMED = 10  # words that a note names
-LUMA = (0.299, 0.587, 0.114)  # of red, green and blue in grey
+FILES = {ending for modality in MODALITIES.values() for ending in modality.extensions}  # what a file's name ends in
 
 
 @dataclass(frozen=True, repr=False)
@@ -114,9 +111,9 @@ class Searcher:
         if text in (self.items.paths or ()):  # as it is printed
             return (self.items.paths or ()).index(text)
         # A path with a slip of the pen is not meant as words.
-        if is_folder or ("." in text and extension(text) in (*images.EXTENSIONS, *sound.EXTENSIONS)):
+        if is_folder or ("." in text and extension(text) in FILES):
             raise SearchError(f"QUERY must be a file that is there, got {text}")
-        if isinstance(self.encoder, CaptionEncoder) and not self.knows_words:
+        if self.encoder.knows_words and not self.knows_words:
             raise SearchError(f"words need layer head, got {self.layer}")
         if not self.knows_words:
             raise SearchError(f"QUERY must be a file or an item's id (words are for runs of clip), got {text!r}")
@@ -124,7 +121,7 @@ class Searcher:
 
     def note_on_words(self, words: str) -> str | None:
         """Name the words that no caption had in training, or return None: what is found for them means nothing."""
-        unseen = self.encoder.unseen(words) if isinstance(self.encoder, CaptionEncoder) else []
+        unseen = self.encoder.unseen(words)
         if not unseen:
             return None
         named = ", ".join(unseen[:NAMED]) + (f" and {len(unseen) - NAMED:,} more" if len(unseen) > NAMED else "")
@@ -139,7 +136,7 @@ class Searcher:
         if self.takes is None:
             raise SearchError(f"{self.items.kind}s are asked for by id, got the file {name or path}")
         try:
-            opened = self._opened(path)
+            opened = self.encoder.modality.open_file(path, self.items.main, self.encoder.about)
         except Exception as error:  # decoders raise nearly anything on a damaged file
             raise SearchError(f"{name or path} cannot be read: {reason(error)}") from None
         vector = features(self.encoder.up_to(self.layer), self.encoder.augmentation, opened, np.arange(1)).numpy()
@@ -147,20 +144,17 @@ class Searcher:
 
     def like_words(self, words: str, k: int = 10) -> list[dict[str, Any]]:
         """The k items most like a text."""
-        assert isinstance(self.encoder, CaptionEncoder), "words are for runs of clip: see knows_words"
         return self._nearest(self.encoder.embed_text([words]), k)
 
     @property
-    def takes(self) -> Literal["image", "audio"] | None:
-        """The kind of file that items can be asked for by."""
-        if isinstance(self.items, Sequences):
-            return "audio" if is_audio(self.items) else None
-        return "image" if self.items.kind == "image" else None
+    def takes(self) -> str | None:
+        """What kind of file items can be asked for by; None: by no file."""
+        return self.encoder.modality.file_kind
 
     @property
     def knows_words(self) -> bool:
         """Whether items can be asked for in words."""
-        return isinstance(self.encoder, CaptionEncoder) and self.layer == "head"
+        return self.encoder.knows_words and self.layer == "head"
 
     def duplicates(self, threshold: float) -> list[dict[str, Any]]:
         """Groups of items that are linked by cosines of at least `threshold`."""
@@ -203,19 +197,6 @@ class Searcher:
         similarity, places = self.index.search(np.asarray(vector), k, exclude=exclude)
         pairs = zip(places[0].tolist(), similarity[0].tolist(), strict=True)
         return [self.told(place) | {"similarity": round(cosine, 4)} for place, cosine in pairs]
-
-    def _opened(self, path: Path) -> Items:
-        """A file as the items are: of their size, channels or rate."""
-        if isinstance(self.items, Sequences):
-            samples = sound.decode(needed("soundfile", "audio", "audio"), path, self.items.rate)
-            clip = {"audio": np.tile(samples, 2), "offsets": np.arange(3) * len(samples), "rate": self.items.rate}
-            return data.open(clip, progress=False)  # twice, as items are two at least
-        with path.open("rb") as stream, images.quiet():
-            fit = self.encoder.about.get("fit", "crop")
-            pixels = images.decode(stream, min(self.items.array.shape[2:]), fit).pixels
-        if self.items.array.shape[1] == 1 and len(pixels) == 3:
-            pixels = np.rint(np.tensordot(LUMA, pixels, 1))[None].astype(np.uint8)
-        return data.open({"x": np.stack([pixels, pixels])}, progress=False)
 
 
 def reason(error: Exception) -> str:

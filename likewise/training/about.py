@@ -6,9 +6,17 @@ A run may have come from anyone, so nothing is built from these values before th
 import math
 from typing import Any
 
+from likewise import modalities
+from likewise.data import Items
+from likewise.data.items import AUDIO, SERIES
+from likewise.data.parts import Ids
 from likewise.memory import shortage
+from likewise.modalities import MODALITIES
+from likewise.recipe import Recipe
 
-NEEDED = ("kind", "channels", "size", "stored", "fingerprint", "mean", "std")
+AUDIO_RATE = 4000  # samples per second from which on 0.1.0 took one channel for sound
+
+NEEDED = ("modality", "channels", "size", "stored", "fingerprint", "mean", "std")
 WHOLE = {"channels": 1, "size": 1, "stored": 0, "rate": 0, "items": 0, "vocabulary": 1}  # and the least of each
 
 
@@ -17,14 +25,14 @@ def complaint(about: Any, needed: tuple[str, ...] = NEEDED) -> str | None:
     missing = [name for name in needed if not isinstance(about, dict) or name not in about]
     if missing:
         return f"got no {', '.join(missing)}"
-    if about["kind"] not in ("image", "vector", "sequence"):
-        return f"expected a kind image, vector or sequence, got {str(about['kind'])[:40]!r}"
+    if about["modality"] not in MODALITIES:
+        return f"expected a modality {', '.join(MODALITIES)}, got {str(about['modality'])[:40]!r}"
     for name, least in WHOLE.items():
         if name in about and (type(about[name]) is not int or about[name] < least):
             return f"expected a whole number >= {least} for {name}, got {str(about[name])[:40]!r}"
     if not isinstance(about["fingerprint"], str) or not _is_number(about.get("temperature", 0)):
         return "expected a fingerprint as text and a temperature as a number, got others"
-    features, samples = _shape(about["kind"], about["channels"], about["size"])
+    features, samples = MODALITIES[about["modality"]].shape(about["channels"], about["size"])
     if words := shortage(4 * samples):
         return f"expected items that fit in memory, got a size for which one takes {words}"
     for name in ("mean", "std"):
@@ -34,11 +42,22 @@ def complaint(about: Any, needed: tuple[str, ...] = NEEDED) -> str | None:
     return None
 
 
-def _shape(kind: str, channels: int, size: int) -> tuple[int, int]:
-    """How many means an item has, and how many numbers."""
-    if kind == "vector":
-        return size, size
-    return channels, channels * size * (size if kind == "image" else 1)
+def migrated(about: Any) -> Any:
+    """Add the modality to what runs of 0.1.0 wrote, which knew only of images, vectors and sequences."""
+    if not isinstance(about, dict) or "modality" in about or "kind" not in about:
+        return about
+    kind, rate, channels = about["kind"], about.get("rate", 0), about.get("channels")
+    if kind == "sequence":
+        is_audio = channels == 1 and type(rate) is int and rate >= AUDIO_RATE
+        kind = AUDIO if is_audio else SERIES
+    return about | {"modality": kind}
+
+
+def fitted(recipe: Recipe, items: Items, train: Ids) -> dict[str, Any]:
+    """Return what has to be known to prepare items as in training."""
+    part = items.main
+    known = {"modality": part.modality, "kind": part.kind, "fingerprint": items.fingerprint, "items": len(train)}
+    return known | modalities.of(part).fit(part, train, recipe)
 
 
 def _is_number(value: Any) -> bool:

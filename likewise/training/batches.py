@@ -1,4 +1,4 @@
-"""The batches of a run: which items each step sees, and their pixels, read ahead by threads.
+"""The batches of a run: which items each step sees, and their data, read ahead by threads.
 
 What a step sees follows from (seed, step) alone; so reading can run ahead, be repeated, or begin
 anywhere.
@@ -7,7 +7,6 @@ anywhere.
 from collections import deque
 from collections.abc import Iterator
 from concurrent import futures
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -16,28 +15,13 @@ from torch import Tensor
 
 from likewise import ranks
 from likewise.data import Items
-from likewise.data.sequences import Sequences
-from likewise.pairs.captions import Captions
-from likewise.pairs.future import Future
-from likewise.pairs.groups import Groups
-from likewise.pairs.views import Views
+from likewise.data.parts import Part
+from likewise.pairs.batch import Batch
+from likewise.pairs.pairs import Pairs
 from likewise.randomness import generator
 from likewise.threads import single_core_pool
 
-Pairs = Views | Groups | Future | Captions
-
-
-@dataclass(frozen=True)
-class Batch:
-    """This rank's rows of one step's batch."""
-
-    step: int
-    rows: slice  # of the whole batch, over all ranks
-    items: Tensor  # (n,): places in the training part
-    ids: Tensor  # (n,) or (n, g)
-    data: Tensor  # (n, c, h, w), (n, f) or (n, t, c)
-    partner_data: Tensor  # the same; of the items themselves where an item is its own partner; or tokens (n, t)
-    starts: Tensor  # (n,): where in their sequences the windows `data` begin; 0 for what is no sequence
+__all__ = ["Batch", "Batches", "read"]
 
 
 class Batches:
@@ -62,27 +46,30 @@ class Batches:
         self.grid = grid
         self.items, self.train, self.pairs = items, train, pairs
         self.size, self.seed, self.workers, self.window = size, seed, workers, window
-        self.visits = torch.from_numpy(visits(items, train, window))
+        self.visits = torch.from_numpy(items.main.visits(train, window))
         self.per_epoch = len(self.visits) // size
+        self.distinct = pairs.distinct(each_once=len(self.visits) == len(train))
         local = size // ranks.count()
         self.rows = slice(ranks.index() * local, (ranks.index() + 1) * local)
         self._order = lru_cache(maxsize=4)(self._draw_order)
 
     def at(self, step: int) -> Batch:
-        """The batch of one step."""
+        """Return the batch of one step."""
         items = self.places(step)
         partners = self.pairs.partners(items, generator(self.seed, "partner", step))[self.rows]
         items = items[self.rows]
         data, starts = self._read(items, "first", step)
-        if isinstance(self.pairs, Captions):
-            partner_data = self.pairs.read(partners)
-        else:
-            alone = torch.equal(items, partners) and (isinstance(self.pairs, Future) or not self.window)
-            partner_data = data if alone else self._read(partners, "second", step)[0]
-        return Batch(step, self.rows, items, self.pairs.ids(items, partners), data, partner_data, starts)
+
+        def read_side(places: Tensor, side: str) -> Tensor:
+            return self._read(places, side, step)[0]
+
+        is_whole = self.items.main.is_whole(self.window)
+        partner_data = self.pairs.read_partners(read_side, data, items, partners, is_whole=is_whole)
+        ids = self.pairs.ids(items, partners)
+        return Batch(step, self.rows, items, ids, data, partner_data, starts, self.distinct)
 
     def ahead(self, first: int, end: int) -> Iterator[Batch]:
-        """The batches of steps `first` to `end`, read by `workers` threads while earlier ones are used."""
+        """Yield the batches of steps `first` to `end`, read by `workers` threads while earlier ones are used."""
         if not self.workers:
             yield from map(self.at, range(first, end))
             return
@@ -98,41 +85,23 @@ class Batches:
                     future.cancel()
 
     def places(self, step: int) -> Tensor:
-        """The whole batch of one step, over all ranks, as places in the training part."""
+        """Return the whole batch of one step, over all ranks, as places in the training part."""
         epoch, place = divmod(step, self.per_epoch)
         return self._order(epoch)[place * self.size : (place + 1) * self.size]
-
-    @property
-    def distinct(self) -> bool:
-        """Whether no two rows of a step share an id."""
-        if isinstance(self.pairs, Captions):
-            return self.pairs.distinct
-        return self.pairs.columns == 1 and len(self.visits) == len(self.train)
 
     def _draw_order(self, epoch: int) -> Tensor:
         return self.visits[torch.randperm(len(self.visits), generator=generator(self.seed, "order", epoch))]
 
-    def _read(self, places: Tensor, which: str, step: int) -> tuple[Tensor, Tensor]:
-        rng = generator(self.seed, f"{which} window", step)
+    def _read(self, places: Tensor, side: str, step: int) -> tuple[Tensor, Tensor]:
+        rng = generator(self.seed, f"{side} window", step)
         ids = self.train[places.numpy()]
-        return read(self.items, ids, self.window, self.size, self.rows, rng, self.grid)
-
-
-def visits(items: Items, train: np.ndarray, window: int) -> np.ndarray:
-    """Places in `train` that an epoch goes through: each once, a sequence once for each whole window in it."""
-    places = np.arange(len(train))
-    if not isinstance(items, Sequences):
-        return places
-    return np.repeat(places, np.maximum(1, items.lengths[train] // window))
+        return read(self.items.main, ids, self.window, self.size, self.rows, rng, self.grid)
 
 
 def read(
-    items: Items, ids: np.ndarray, window: int, total: int, rows: slice, rng: torch.Generator, grid: int = 1
+    part: Part, ids: np.ndarray, window: int, total: int, rows: slice, rng: torch.Generator, grid: int = 1
 ) -> tuple[Tensor, Tensor]:
-    """Items by id, `rows` of `total`, and where they begin: of sequences windows, drawn for all rows."""
-    if not isinstance(items, Sequences):
-        return torch.from_numpy(items[ids]), torch.zeros(len(ids), dtype=torch.int64)
+    """Return what a step sees of items by id, and where it begins; windows are drawn for `total` rows."""
     shares = torch.rand(total, generator=rng, dtype=torch.float64)[rows]
-    room = np.maximum(0, items.lengths[ids] - window)
-    starts = np.floor(shares.numpy() * (room // grid + 1)).astype(np.int64) * grid
-    return torch.from_numpy(items.windows(ids, starts, window)), torch.from_numpy(starts)
+    data, starts = part.read(ids, window, shares.numpy(), grid)
+    return torch.from_numpy(data), torch.from_numpy(starts)

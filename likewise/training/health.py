@@ -12,7 +12,6 @@ from torch.nn.functional import normalize
 
 from likewise.losses.temperature import MIN_TEMPERATURE
 
-SOFTMAX = ("info_nce", "nt_xent", "symmetric_info_nce")  # losses whose value at chance is log N
 LOOKED_AT = 512  # rows
 
 
@@ -23,7 +22,6 @@ class Signs:
     step: int
     total: int
     loss: float
-    loss_kind: str
     similarity: str  # empty where rows of any length are meant
     temperature: float | None
     learnable: bool
@@ -96,7 +94,7 @@ def diagnose(signs: Signs) -> dict[str, str]:
             f"embeddings collapse: two different items have a mean cosine of {signs.alike:.3f}; "
             "lower optimizer.lr, or raise loss.temperature"
         )
-    if signs.loss_kind == "info_nce" and signs.similarity == "dot":
+    if signs.similarity == "dot":
         if abs(signs.length - 1) > 0.5:
             found["length"] = (
                 f"rows are not of unit length ({signs.length:.2f} on average) and loss.similarity = dot takes them "

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from likewise.pairs.metric import Metric
 from likewise.printing import printable
 
 SECONDS_BETWEEN_LINES = 15.0
@@ -20,7 +21,7 @@ class Observer:
 
     def plan(self, lines: list[str]) -> None: ...
     def start(self, step: int, total: int) -> None: ...
-    def row(self, row: Mapping[str, Any]) -> None: ...
+    def row(self, row: Mapping[str, Any], metrics: Sequence[Metric] = ()) -> None: ...
     def say(self, sentence: str) -> None: ...
     def stop(self) -> None: ...
 
@@ -36,7 +37,7 @@ class Screen(Observer):
         self.console = Console(file=sys.stderr, highlight=False, emoji=False)  # `:cat:` may be part of a name
         self._bar: Progress | None = None
         self._total, self._last = 0, 0.0
-        self._evaluated: dict[str, float] = {}  # what is measured now and then, as last measured
+        self._evaluated: dict[str, str] = {}  # what is measured now and then, as last measured
 
     def plan(self, lines: list[str]) -> None:
         for text in lines:
@@ -57,14 +58,15 @@ class Screen(Observer):
             self._bar.start()
             self._bar.add_task("", total=total, completed=step)
 
-    def row(self, row: Mapping[str, Any]) -> None:
-        self._evaluated |= held_out_figures(row)
+    def row(self, row: Mapping[str, Any], metrics: Sequence[Metric] = ()) -> None:
+        self._evaluated |= held_out_figures(row, metrics)
+        description = words(row, self._evaluated, metrics)
         if self._bar is not None:
-            self._bar.update(self._bar.task_ids[0], completed=row["step"], description=words(row, self._evaluated))
+            self._bar.update(self._bar.task_ids[0], completed=row["step"], description=description)
         elif time.monotonic() - self._last > SECONDS_BETWEEN_LINES or row["step"] == self._total:
             self._last = time.monotonic()
             left = f"{duration(row['seconds_left'])} left" if row["seconds_left"] else "done"
-            self.console.print(f"{row['step']}/{self._total}  {words(row, self._evaluated)}  {left}", soft_wrap=True)
+            self.console.print(f"{row['step']}/{self._total}  {description}  {left}", soft_wrap=True)
 
     def say(self, sentence: str) -> None:
         self.console.print(f"[yellow]note[/yellow]  {plain(sentence)}", soft_wrap=True)
@@ -90,35 +92,25 @@ def plain(text: str) -> str:
     return escape(printable(text))
 
 
-def held_out_figures(row: Mapping[str, Any]) -> dict[str, float]:
-    """What a row says of held-out items, by the words that it is shown with."""
-    found = {}
+def held_out_figures(row: Mapping[str, Any], metrics: Sequence[Metric] = ()) -> dict[str, str]:
+    """Return what a row says of held-out items, in words, by a name under which the last value is kept."""
+    kept = {}
     if row.get("knn") is not None:
         # The report and `evaluate` may look at more items: a figure without their number could not be compared.
-        found[f"k-NN of {row['knn_items']:,} items"] = row["knn"]
-    if row.get("recall_at_10") is not None:
-        found["recall@10 held out"] = row["recall_at_10"]
-    return found
+        kept["knn"] = f"k-NN of {row['knn_items']:,} items {row['knn']:.3f}"
+    return kept | {metric.name: metric.progress for metric in metrics if metric.is_kept}
 
 
-def words(row: Mapping[str, Any], evaluated: Mapping[str, float]) -> str:
-    """A row in a few words: loss and chance, information, what was last evaluated, speed."""
+def words(row: Mapping[str, Any], evaluated: Mapping[str, str], metrics: Sequence[Metric] = ()) -> str:
+    """Describe a row in a few words: loss and chance, information, what was last evaluated, speed."""
     parts = [f"loss {row['loss']:.3f}"]
     if row.get("chance") is not None:
         parts[0] += f" (chance {row['chance']:.2f})"
     for name, sign in (("bound", "≥"), ("estimate", "≈")):
         if row.get(name) is not None:
             parts.append(f"information {sign} {row[name]:.2f} nats")
-    if row.get("accuracy"):
-        shares = row["accuracy"]  # by steps ahead; some of them are enough to see how it falls
-        shown = [k for k in sorted({0, len(shares) // 4, len(shares) // 2, len(shares) - 1}) if shares[k] is not None]
-        parts.append("accuracy " + ", ".join(f"+{k + 1} {shares[k]:.2f}" for k in shown))
-    if row.get("recall") is not None:
-        where = "queue" if row.get("oldest") else "batch"
-        parts.append(f"recall@1 in the {where} {row['recall']:.2f}")
-        if row.get("temperature") is not None:
-            parts.append(f"temperature {row['temperature']:.3f}")
-    parts += [f"{name} {value:.3f}" for name, value in evaluated.items()]
+    parts += [metric.progress for metric in metrics if metric.progress and not metric.is_kept]
+    parts += evaluated.values()
     if row.get("consistency") is not None and row.get("oldest"):
         parts.append(f"consistency {row['consistency']:.3f}")
     parts.append(f"{row['items_per_second']:,.0f} items/s")

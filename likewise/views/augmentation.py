@@ -18,6 +18,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+PLAIN = "none"  # the preset that changes nothing, where a modality has one
+
 
 @dataclass(frozen=True)
 class Draws:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from likewise.views.augmentation import Augmentation, Draws, check_draws, check_whole
+from likewise.views.augmentation import PLAIN, Augmentation, Draws, check_draws, check_whole
 from likewise.views.blur import Blur, blur_matrices, blur_weights, radius_for
 from likewise.views.colour import Jitter, Recolouring, recolouring, solarise
 from likewise.views.crops import Affine, Crop, centre_square, chance, resample, resample_one, resize_weights
@@ -238,7 +238,7 @@ PRESETS: dict[str, Callable[[int, int], Augmentation]] = {
     "simclr": _simclr,
     "captions": _captions,
     "greyscale": DrawingViews,
-    "none": PlainViews,
+    PLAIN: PlainViews,
 }
 
 

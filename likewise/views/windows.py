@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from likewise.views.augmentation import Draws
+from likewise.views.augmentation import PLAIN, Draws
 from likewise.views.crops import uniform
 
 
@@ -81,4 +81,4 @@ class DisturbedWindows(PlainWindows):
         return out.masked_fill_(hidden & ~out.isnan(), 0)
 
 
-PRESETS = {"sequence": DisturbedWindows, "none": PlainWindows}
+PRESETS = {"sequence": DisturbedWindows, PLAIN: PlainWindows}

@@ -1,0 +1,247 @@
+"""What can be evaluated: a run, anyone's `module:callable`, or a file of embeddings, and what each is compared with.
+
+A representation turns items into vectors: those of an encoder, trained or not, or of the baseline without learning.
+"""
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from likewise import data, modalities
+from likewise.data import Items
+from likewise.data.embeddings import ENDINGS, read_embeddings
+from likewise.data.parts import ROWS_AT_ONCE, Ids
+from likewise.encoders.features import features, frame_features, place_of, text_features
+from likewise.modalities.modality import Frames
+from likewise.pairs.catalog import PAIRS, build_tower
+from likewise.randomness import generator, number
+from likewise.recipe import Recipe
+from likewise.training.batches import read
+from likewise.training.encoder import Encoder, check_layer, load
+from likewise.views.augmentation import Augmentation
+
+FRESH = {"encoder.init": "", "encoder.frozen": False, "encoder.bn_splits": 1}
+
+
+class Representation:
+    """Turns items into vectors (n, d); what it cannot do is None."""
+
+    def embed(self, items: Items, ids: Ids) -> Tensor:
+        raise NotImplementedError
+
+    def embed_frames(self, items: Items, ids: Ids, frames: Frames) -> Tensor:
+        """Return the vectors of single frames of sequences, (m, d)."""
+        raise NotImplementedError
+
+    def embed_text(self, texts: Sequence[str]) -> Tensor | None:
+        """Return the vectors of texts, in the space of the items' vectors."""
+        return None
+
+    def embed_view(self, items: Items, ids: Ids, side: str) -> tuple[Tensor, Tensor] | None:
+        """Return the vectors of drawn views, and those that the loss compares, after the head."""
+        return None
+
+
+class Given(Representation):
+    """Vectors that are the items themselves."""
+
+    def embed(self, items: Items, ids: Ids) -> Tensor:
+        return torch.from_numpy(items[ids])
+
+
+class Baseline(Representation):
+    """What one would compare without learning; `encoder` is the one whose views and frames are compared, too."""
+
+    def __init__(self, encoder: Encoder | None = None, hop: int = 0) -> None:
+        self.encoder, self.hop = encoder, hop
+
+    def embed(self, items: Items, ids: Ids) -> Tensor:
+        return modalities.of(items.main).baseline(items.main, ids)
+
+    def embed_frames(self, items: Items, ids: Ids, frames: Frames) -> Tensor:
+        return modalities.of(items.main).baseline_of_frames(items.main, ids, frames, self.hop)
+
+    def embed_view(self, items: Items, ids: Ids, side: str) -> tuple[Tensor, Tensor] | None:
+        if self.encoder is None or not has_two_views(self.encoder.recipe):
+            return None
+        views = torch.cat(drawn_views(self.encoder, items, ids, side, torch.device("cpu")))
+        rows = self.encoder.modality.baseline_of_views(views, self.encoder.augmentation)
+        return None if rows is None else (rows, rows)
+
+
+class Network(Representation):
+    """A network as it was built, with the pre-processing that it was built for."""
+
+    def __init__(self, network: nn.Module, prepared: Augmentation) -> None:
+        self.network, self.prepared = network, prepared
+
+    def embed(self, items: Items, ids: Ids) -> Tensor:
+        return features(self.network, self.prepared, items, ids)
+
+
+class RunNetwork(Representation):
+    """Backbone and head of a run, trained or not, up to a layer; `text` is the tower of the captions."""
+
+    def __init__(self, encoder: Encoder, network: nn.Sequential, text: nn.Module | None, layer: str) -> None:
+        self.encoder, self.network, self.text, self.layer = encoder, network, text, layer
+
+    @property
+    def _up_to_layer(self) -> nn.Module:
+        return self.network[0] if self.layer == "backbone" else self.network
+
+    def embed(self, items: Items, ids: Ids) -> Tensor:
+        return features(self._up_to_layer, self.encoder.augmentation, items, ids)
+
+    def embed_frames(self, items: Items, ids: Ids, frames: Frames) -> Tensor:
+        backbone: Any = self.network[0]
+        return frame_features(backbone, self.encoder.augmentation, items, ids, frames.places, frames.starts)
+
+    def embed_text(self, texts: Sequence[str]) -> Tensor | None:
+        if self.text is None:
+            return None
+        return text_features(self.text, self.encoder.tokenizer, texts, self.encoder.length)  # type: ignore[arg-type]
+
+    def embed_view(self, items: Items, ids: Ids, side: str) -> tuple[Tensor, Tensor] | None:
+        if not has_two_views(self.encoder.recipe):
+            return None
+        device = place_of(self.network).device
+        vectors, keys = through(self.network, drawn_views(self.encoder, items, ids, side, device))
+        return vectors if self.layer == "backbone" else keys, keys
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """What is evaluated: how it opens a source, and the representations that are compared."""
+
+    name: str
+    open: Callable[[Any], Items]
+    # given the items, those to train on, and whether frames are compared
+    representations: Callable[[Items, Ids, bool], Mapping[str, Representation]]
+    recipe: Recipe  # for the split
+    temperature: float = 0.1  # of the loss, for the information bound
+    trained_on: str = ""  # fingerprint of the data
+    hop: int = 0  # samples from frame to frame; 0: there are no frames
+    knows_words: bool = False
+
+
+def evaluated(
+    encoder: Encoder | str | Path,
+    train: Any,
+    *,
+    layer: str | None,
+    columns: Mapping[str, str] | None,
+    size: int | None,
+    seed: int,
+    trust: bool,
+    progress: bool,
+) -> Evaluated:
+    """Return how this is to be evaluated, or say why it cannot be."""
+    is_callable = not isinstance(encoder, Encoder) and ":" in str(encoder) and not Path(encoder).exists()
+    if size is not None and not is_callable:
+        raise ValueError(f"size is for a module:callable, which does not know its own, got {size}")
+    if isinstance(encoder, Encoder):
+        return _run(encoder, layer, columns, progress)
+    text = str(encoder)
+    if text.lower().endswith(ENDINGS):
+        if layer not in (None, "backbone"):
+            raise ValueError(f"{text} has no head, so layer must be backbone, got {layer!r}")
+        if columns:
+            raise ValueError(f"columns are of data, not of embeddings, got {text} and {dict(columns)}")
+        if train is not None:
+            raise ValueError(f"a file of embeddings is measured without other data, got {text} and {train}")
+        return _embeddings(text, seed)
+    if is_callable:
+        if train is None:
+            raise ValueError(f"name the data that {text} is to be measured on (--data)")
+        if layer not in (None, "backbone"):
+            raise ValueError(f"{text} has no head, so layer must be backbone, got {layer!r}")
+        return _anyones(text, columns, size, seed, progress)
+    return _run(load(encoder, trust=trust), layer, columns, progress)
+
+
+def _embeddings(path: str, seed: int) -> Evaluated:
+    def opened(source: Any) -> Items:
+        return read_embeddings(path if source is None else source)
+
+    seeded = Recipe().with_values({"seed": seed})
+    return Evaluated(f"the vectors of {path}", opened, lambda *_: {"embeddings": Given()}, seeded)
+
+
+def _run(encoder: Encoder, layer: str | None, columns: Mapping[str, str] | None, progress: bool) -> Evaluated:
+    recipe, about = encoder.recipe, encoder.about
+    layer = layer or encoder.default_layer
+    check_layer(layer, recipe)
+    device = torch.accelerator.current_accelerator() or torch.device("cpu")
+    # Copies: neither the mode nor the place of the caller's encoder changes.
+    learned = copy.deepcopy(nn.Sequential(encoder.backbone, encoder.head)).to(device)
+    # Random weights also where the run started from others, whose file may be gone.
+    fresh = build_tower(recipe.with_values(FRESH), about)
+    untrained = nn.Sequential(fresh.encoder, fresh.head).to(device)
+    hop = int(getattr(encoder.backbone, "hop", 0))
+    words: tuple[nn.Module | None, nn.Module | None] = (None, None)
+    knows_words = encoder.knows_words and layer == "head"  # words lead to where the head leads
+    if knows_words:
+        words = fresh.keys.to(device), copy.deepcopy(encoder.text_network).to(device)
+
+    def representations(items: Items, train: Ids, by_frame: bool) -> Mapping[str, Representation]:
+        return {
+            modalities.of(items.main).baseline_name(by_frame): Baseline(encoder, hop),
+            "untrained encoder": RunNetwork(encoder, untrained, words[0], layer),
+            "learned encoder": RunNetwork(encoder, learned, words[1], layer),
+        }
+
+    dim = encoder.backbone.dim if layer == "backbone" else recipe.encoder.dim
+    features_of = encoder.modality.describe_features(recipe, about, layer)
+    name = f"{features_of}, {dim} features, {recipe.method}, seed {recipe.seed}"
+    opened = partial(encoder.open, columns=columns, progress=progress)
+    temperature = about.get("temperature", recipe.loss.temperature)
+    trained_on = about.get("fingerprint", "")
+    return Evaluated(name, opened, representations, recipe, temperature, trained_on, hop, knows_words)
+
+
+def _anyones(name: str, columns: Mapping[str, str] | None, size: int | None, seed: int, progress: bool) -> Evaluated:
+    def representations(items: Items, train: Ids, by_frame: bool) -> Mapping[str, Representation]:
+        modality = modalities.of(items.main)
+        torch.manual_seed(number(seed, "weights"))  # where it draws its own
+        prepared = modality.plain(items.main, train, size)
+        network = modality.build_named(name, items.main, size)
+        network.to(torch.accelerator.current_accelerator() or "cpu")
+        return {modality.baseline_name(by_frame): Baseline(), name: Network(network, prepared)}
+
+    seeded = Recipe().with_values({"seed": seed})
+    return Evaluated(name, partial(data.open, size=size, columns=columns, progress=progress), representations, seeded)
+
+
+def has_two_views(recipe: Recipe) -> bool:
+    """Return whether two views of an item are a pair: the future is one of a kind, and so is a caption."""
+    return PAIRS[recipe.pairs.kind].two_views
+
+
+def drawn_views(encoder: Encoder, items: Items, ids: Ids, side: str, device: torch.device) -> list[Tensor]:
+    """Return drawn views of some items, in parts."""
+    seed, augmentation = encoder.recipe.seed, encoder.augmentation
+    drawn = augmentation.draw(len(ids), generator(seed, f"evaluated {side} view"))
+    views = []
+    for start in range(0, len(ids), ROWS_AT_ONCE):
+        part = slice(start, min(start + ROWS_AT_ONCE, len(ids)))
+        rng = generator(seed, f"evaluated {side} window")
+        rows, _ = read(items.main, ids[part], encoder.about["size"], len(ids), part, rng)
+        views.append(augmentation.apply(rows.to(device), drawn.rows(part)))
+    return views
+
+
+@torch.no_grad()
+def through(network: nn.Sequential, parts: list[Tensor]) -> tuple[Tensor, Tensor]:
+    """Return what the backbone makes of views that come in parts, and what the head makes of that: (n, d) each."""
+    dtype = place_of(network).dtype
+    network.eval()
+    backbone, head = network
+    vectors = [backbone(part.to(dtype)) for part in parts]
+    keys = [head(part) for part in vectors]
+    return torch.cat([part.float().cpu() for part in vectors]), torch.cat([part.float().cpu() for part in keys])

@@ -1,0 +1,179 @@
+"""Parts: what items are made of. A part is one modality of all items, held as rows of one array.
+
+A `Part` has rows of one shape, such as images; a `RaggedPart` has sequences of any length, one after the other. Both
+answer the same questions, so that whoever reads rows need not know which of the two it has. In what is read of a
+sequence, NaN stands behind its end: no sequence may hold NaN itself, so no mask is needed beside the data.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+SIXTEEN_BITS = 32768.0
+ROWS_AT_ONCE = 256  # rows that are embedded together
+SAMPLES_AT_ONCE = 2**20  # samples of sequences that are embedded together
+PIECE = 2**18  # samples of a sequence that are embedded in one piece
+
+Ids = NDArray[np.int64]
+
+
+def spread(ids: Ids, most: int) -> Ids:
+    """Return at most so many of the ids, evenly from first to last."""
+    return ids if len(ids) <= most else ids[np.linspace(0, len(ids) - 1, most).astype(np.int64)]
+
+
+@dataclass(frozen=True)
+class TableColumns:
+    """What became of the columns of a table that are not channels."""
+
+    times: tuple[str, ...]  # the columns that order the rows; empty: the rows stay as they came
+    left_out: dict[str, str]  # the columns that are not used, with the reason
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Rows, or pieces of rows, that are embedded together."""
+
+    data: NDArray[Any]  # (m, ...)
+    places: Ids  # (m,): whose each row is, as a place among the ids asked for
+    shares: NDArray[np.float32]  # (m,): the share of its row that a piece holds; 1 for a whole row
+    starts: Ids  # (m,): the first sample of a piece; 0 for a whole row
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """One modality of all items, in rows of one shape."""
+
+    modality: str
+    array: NDArray[Any]  # images: (n, c, h, w) uint8, c 1 or 3; vectors: (n, f) float32; text: (n,) strings
+    native: int = 0  # median shorter side of the images as they were found, or f
+    oblong: int = field(default=0, kw_only=True)  # images that were not square
+    item: Ids | None = field(default=None, kw_only=True)  # (rows,): each row's item, in order; None: row i is item i's
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def __getitem__(self, rows: NDArray[Any]) -> NDArray[Any]:
+        """Return some rows as a copy, (m, c, h, w) or (m, f)."""
+        return np.ascontiguousarray(self.array[np.asarray(rows)])
+
+    @property
+    def kind(self) -> str:
+        """What the rows are called in messages."""
+        return self.modality
+
+    @property
+    def channels_or_features(self) -> int:
+        return int(self.array.shape[1])
+
+    def visits(self, rows: Ids, window: int) -> Ids:
+        """Return the places in `rows` that an epoch goes through: each once."""
+        return np.arange(len(rows))
+
+    def read(self, rows: Ids, window: int, shares: NDArray[np.float64], grid: int = 1) -> tuple[NDArray[Any], Ids]:
+        """Return what a step sees of some rows, and the sample at which each begins: all of it, from 0 on."""
+        return self[rows], np.zeros(len(rows), dtype=np.int64)
+
+    def windows_per_row(self, window: int) -> float:
+        """Return how many windows a row is long, on average: all of a row is embedded, a window of it trained on."""
+        return 1.0
+
+    def is_whole(self, window: int) -> bool:
+        """Return whether a step sees all of a row, so that reading it a second time gives the same."""
+        return True
+
+    def pieces(self, rows: Ids, hop: int = 1) -> Iterator[Piece]:
+        """Yield some rows in pieces that fit in memory."""
+        for places in np.array_split(np.arange(len(rows)), max(1, -(-len(rows) // ROWS_AT_ONCE))):
+            yield Piece(self[rows[places]], places, np.ones(len(places), dtype=np.float32), np.zeros_like(places))
+
+    def shard_end(self, rows: Ids, start: int, most_rows: int, most_samples: int) -> int:
+        """Return where a shard of `rows` that begins at `start` ends."""
+        return min(start + most_rows, len(rows))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RaggedPart(Part):
+    """Sequences: `array` is (samples, c), int16 audio or float32, all sequences in order."""
+
+    offsets: Ids  # (n + 1,): where each sequence begins, and the end
+    rate: int  # samples per second; 0: not known
+    channels: tuple[str, ...]  # names
+    table: TableColumns | None = None  # None: they do not come from a table
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, rows: NDArray[Any]) -> NDArray[np.float32]:
+        """Return whole sequences (m, t, c), t the longest of them, NaN behind the end of each."""
+        rows = np.asarray(rows)
+        longest = int(self.lengths[rows].max(initial=1))
+        return self.windows(rows, np.zeros(len(rows), dtype=np.int64), longest)
+
+    @property
+    def kind(self) -> str:
+        return "sequence"
+
+    @property
+    def lengths(self) -> Ids:
+        """(n,) in samples."""
+        return np.diff(self.offsets)
+
+    def windows(self, rows: NDArray[Any], starts: NDArray[Any], length: int) -> NDArray[np.float32]:
+        """Return (m, length, c) from sample `starts` (m,) on, NaN behind the sequence's end; audio in −1 to 1."""
+        windows = np.full((len(rows), length, self.array.shape[1]), np.nan, dtype=np.float32)
+        for place, (row, start) in enumerate(zip(rows, starts, strict=True)):
+            first = self.offsets[row] + start
+            samples = self.array[first : min(first + length, self.offsets[row + 1])]
+            windows[place, : len(samples)] = samples
+        if self.array.dtype == np.int16:
+            windows /= SIXTEEN_BITS
+        return windows
+
+    def whole(self, row: int) -> NDArray[np.float32]:
+        """Return one sequence (t, c)."""
+        window: NDArray[np.float32] = self.windows(np.array([row]), np.array([0]), int(self.lengths[row]))[0]
+        return window
+
+    def visits(self, rows: Ids, window: int) -> Ids:
+        """Return the places in `rows` that an epoch goes through: each once for every whole window in it."""
+        return np.repeat(np.arange(len(rows)), np.maximum(1, self.lengths[rows] // window))
+
+    def read(self, rows: Ids, window: int, shares: NDArray[np.float64], grid: int = 1) -> tuple[NDArray[Any], Ids]:
+        """Return a window of each sequence, and the sample at which it begins, a multiple of `grid`.
+
+        `shares` (m,) in [0, 1) say where: 0 is the first place that a window can begin at, 1 would be behind the last.
+        """
+        room = np.maximum(0, self.lengths[rows] - window)
+        starts = np.floor(shares * (room // grid + 1)).astype(np.int64) * grid
+        return self.windows(rows, starts, window), starts
+
+    def windows_per_row(self, window: int) -> float:
+        return max(1.0, float(self.lengths.mean()) / window)
+
+    def is_whole(self, window: int) -> bool:
+        return not window
+
+    def pieces(self, rows: Ids, hop: int = 1) -> Iterator[Piece]:
+        """Yield sequences in pieces of whole frames of `hop` samples; those of similar length come together."""
+        lengths = self.lengths[rows]
+        longest = max(1, PIECE // hop) * hop
+        counts = -(-lengths // longest)
+        places = np.repeat(np.arange(len(rows)), counts)
+        starts = (np.arange(len(places)) - np.repeat(np.cumsum(counts) - counts, counts)) * longest
+        sizes = np.minimum(longest, lengths[places] - starts)
+        order = np.argsort(sizes, kind="stable")
+        while len(order):
+            # The order is by size, so the last of some pieces is the longest, and decides how much they take together.
+            samples = sizes[order] * np.arange(1, len(order) + 1)
+            fits = min(max(1, int(np.searchsorted(samples, SAMPLES_AT_ONCE, side="right"))), ROWS_AT_ONCE)
+            now, order = order[:fits], order[fits:]
+            window = self.windows(rows[places[now]], starts[now], int(sizes[now[-1]]))
+            yield Piece(window, places[now], (sizes[now] / lengths[places[now]]).astype(np.float32), starts[now])
+
+    def shard_end(self, rows: Ids, start: int, most_rows: int, most_samples: int) -> int:
+        samples = np.cumsum(self.lengths[rows[start : start + most_rows]])
+        return start + max(1, int(np.searchsorted(samples, most_samples, side="right")))

@@ -1,0 +1,103 @@
+"""From items to their features: through a network, in parts that fit in memory."""
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from likewise.data import Items
+from likewise.data.parts import PIECE, ROWS_AT_ONCE
+from likewise.data.tokens import Tokenizer, trimmed
+from likewise.encoders.folding import folded
+from likewise.encoders.sequence import SequenceEncoder
+from likewise.views.augmentation import Augmentation
+
+
+@torch.no_grad()
+def features(
+    network: nn.Module,
+    augmentation: Augmentation,
+    items: Items,
+    ids: NDArray[np.int64],
+    tell_share: Callable[[float], None] = lambda share: None,
+) -> Tensor:
+    """Return embeddings (n, d) float32 of some items, in evaluation mode, on the host.
+
+    A long sequence is embedded in pieces, and is their mean, weighted by their length. `tell_share` is called after
+    every part with the share of the items that is done, 0 to 1.
+    """
+    parameter = place_of(network)
+    embeddings: Tensor | None = None
+    done = 0.0
+    with evaluating(network):
+        quickest = for_inference(network)
+        for part in items.main.pieces(ids):
+            rows = augmentation.plain(torch.from_numpy(part.data).to(parameter.device)).to(parameter.dtype)
+            vectors = quickest(rows).float().cpu() * torch.from_numpy(part.shares)[:, None]
+            embeddings = vectors.new_zeros(len(ids), vectors.shape[1]) if embeddings is None else embeddings
+            embeddings.index_add_(0, torch.from_numpy(part.places), vectors)
+            done += float(part.shares.sum())
+            tell_share(min(1.0, done / len(ids)))
+    assert embeddings is not None
+    return embeddings
+
+
+def for_inference(network: nn.Module) -> nn.Module:
+    """Return the fastest network in evaluation mode that gives the same features: a copy, or the network itself."""
+    # Folding was measured on CPUs only, so accelerators run the network as it is.
+    return folded(network) if place_of(network).device.type == "cpu" else network
+
+
+@contextmanager
+def evaluating(network: nn.Module) -> Iterator[None]:
+    """Put a network into evaluation mode, and then each of its modules back into the mode that it was in."""
+    modes = [(module, module.training) for module in network.modules()]
+    network.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+@torch.no_grad()
+def frame_features(
+    network: SequenceEncoder,
+    augmentation: Augmentation,
+    items: Items,
+    ids: NDArray[np.int64],
+    places: NDArray[np.int64],
+    starts: NDArray[np.int64],
+) -> Tensor:
+    """Return contexts (m, d) float32 of some frames: of the sequence ids[place], from sample `start` on, (m,) each."""
+    network.eval()  # a copy is what is evaluated, so nobody's mode changes
+    parameter = place_of(network)
+    found = torch.zeros(len(places), network.dim)
+    piece = max(1, PIECE // network.hop) * network.hop
+    for part in items.main.pieces(ids, network.hop):
+        rows = augmentation.plain(torch.from_numpy(part.data).to(parameter.device)).to(parameter.dtype)
+        contexts = network.contexts(rows).float().cpu()
+        for row, (place, first) in enumerate(zip(part.places, part.starts, strict=True)):
+            mine = np.flatnonzero((places == place) & (starts // piece * piece == first))
+            frame = torch.from_numpy((starts[mine] - first) // network.hop).clamp(max=contexts.shape[1] - 1)
+            found[mine] = contexts[row, frame]
+    return found
+
+
+@torch.no_grad()
+def text_features(network: nn.Module, tokenizer: Tokenizer, texts: Sequence[str], length: int) -> Tensor:
+    """Return embeddings (n, d) float32 of texts, at most `length` tokens of each, in evaluation mode, on the host."""
+    with evaluating(network):
+        where = place_of(network).device
+        tokens = tokenizer.encode(texts, length)
+        return torch.cat([network(trimmed(part.to(where))).float().cpu() for part in torch.split(tokens, ROWS_AT_ONCE)])
+
+
+def place_of(network: nn.Module) -> Tensor:
+    """Return a tensor that is on the network's device and of its dtype."""
+    tensors = itertools.chain(network.parameters(), network.buffers())
+    return next((tensor for tensor in tensors if tensor.is_floating_point()), torch.empty(0))

@@ -1,0 +1,25 @@
+"""Losses by name: a row for each."""
+
+from torch import nn
+
+from likewise.losses.info_nce import KIND as INFO_NCE
+from likewise.losses.info_nce import SYMMETRIC
+from likewise.losses.kind import LossKind
+from likewise.losses.margin import PAIRS, TRIPLETS
+from likewise.losses.nce import KIND as NCE
+from likewise.losses.nt_xent import KIND as NT_XENT
+from likewise.losses.sigmoid import KIND as SIGMOID
+from likewise.losses.sup_con import KIND as SUP_CON
+from likewise.recipe import Loss, RecipeError
+
+LOSSES: dict[str, LossKind] = {
+    kind.name: kind for kind in (INFO_NCE, NT_XENT, SYMMETRIC, SIGMOID, NCE, PAIRS, TRIPLETS, SUP_CON)
+}
+
+
+def build_loss(options: Loss, items: int) -> nn.Module:
+    """Build the loss module of a recipe; its temperature, if learned, is a parameter of it."""
+    try:
+        return LOSSES[options.kind].build(options, items)
+    except ValueError as error:
+        raise RecipeError(str(error)) from None

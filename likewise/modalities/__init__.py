@@ -1,0 +1,25 @@
+"""What is an item made of? Everything that depends on the kind of data stands in one file for each modality.
+
+modalities.MODALITIES["image"].choices(part, train, recipe)         default choices, with reasons
+modalities.of(part).baseline(part, ids)                             what one would compare without learning
+"""
+
+from likewise.data.parts import Part
+from likewise.modalities.audio import AudioModality
+from likewise.modalities.image import ImageModality
+from likewise.modalities.modality import Choice, Modality
+from likewise.modalities.series import SeriesModality
+from likewise.modalities.text import TextModality
+from likewise.modalities.vector import VectorModality
+
+MODALITIES: dict[str, Modality] = {
+    modality.name: modality
+    for modality in (ImageModality(), AudioModality(), SeriesModality(), VectorModality(), TextModality())
+}
+
+__all__ = ["MODALITIES", "Choice", "Modality", "of"]
+
+
+def of(part: Part) -> Modality:
+    """Return the modality of a part."""
+    return MODALITIES[part.modality]

@@ -1,0 +1,129 @@
+"""Audio: recordings of one channel, int16 or float32 in −1 to 1, at a known rate."""
+
+import io
+from pathlib import Path
+from wave import open as open_wave
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from likewise.data import Items
+from likewise.data import open as open_data
+from likewise.data.audio import EXTENSIONS, decode
+from likewise.data.builtin import needed
+from likewise.data.clips import check_rate
+from likewise.data.items import AUDIO, DataError
+from likewise.data.parts import PIECE, SIXTEEN_BITS, Ids, Part, RaggedPart
+from likewise.data.spectra import log_mel, mfcc
+from likewise.modalities.modality import About, Frames, accelerated
+from likewise.modalities.sequence import SequenceModality, ragged
+from likewise.modalities.tiles import SIDE, Tiles
+from likewise.recipe import Recipe, RecipeError
+
+LONGEST_HEARD = 60  # seconds
+LONGEST = 120  # seconds of a recording of unknown origin
+MOST_SAMPLES = 60_000_000  # of such a recording, over all channels
+LOW_RATE = 12_000  # samples per second below which the encoder of 8 kHz suits
+STEP = 0.010  # seconds from one cepstrum to the next
+LOUDNESS_SHOWN = 9.0  # from silence to the loudest, in nats of energy
+# Dark blue over purple to pale yellow: lightness grows all the way, so that it reads in grey too.
+GLOW = ((12, 8, 38), (87, 22, 110), (188, 55, 84), (249, 142, 9), (252, 255, 200))
+
+
+class AudioModality(SequenceModality):
+    name = AUDIO
+
+    def encoder_for(self, part: RaggedPart) -> tuple[str, str]:
+        if part.rate < LOW_RATE:
+            return "audio_8k", f"audio of {part.rate:,} samples a second"
+        return accelerated("audio_16k", "audio_16k_small")
+
+    def check_data(self, part: Part, recipe: Recipe, name: str) -> None:
+        super().check_data(part, recipe, name)
+        if not ragged(part).rate:
+            raise RecipeError(f"the audio in {name} has no rate: say it, as in --set data.rate=8000")
+
+    def check_reopened(self, about: About, part: Part, name: str) -> None:
+        wanted, rate = about.get("rate", 0), ragged(part).rate
+        if wanted and rate not in (0, wanted):
+            raise DataError(f"the encoder takes {wanted:,} samples a second, got {rate:,} in {name}")
+
+    def baseline_name(self, by_frame: bool) -> str:
+        return "MFCC" if by_frame else "MFCC statistics"
+
+    def baseline(self, part: Part, ids: Ids) -> Tensor:
+        part = ragged(part)
+        rows = [_cepstra_statistics(part.whole(row)[:, 0], part.rate) for row in ids]
+        return torch.from_numpy(np.stack(rows).astype(np.float32))
+
+    def baseline_of_frames(self, part: Part, ids: Ids, frames: Frames, hop: int) -> Tensor:
+        part, rows = ragged(part), []
+        for place in np.unique(frames.places):
+            starts = frames.starts[frames.places == place]
+            cepstra = _cepstra(part.whole(ids[place])[:, 0], part.rate)
+            rows.append(cepstra[np.minimum(np.rint(starts / (STEP * part.rate)).astype(int), len(cepstra) - 1)])
+        return torch.from_numpy(np.concatenate(rows).astype(np.float32))
+
+    file_kind = "audio"
+    can_be_heard = True
+    extensions = EXTENSIONS
+
+    def open_file(self, path: Path, part: Part, about: About) -> Items:
+        rate = ragged(part).rate
+        samples = decode(needed("soundfile", "audio", "audio"), path, rate)
+        return open_data({"audio": samples, "offsets": np.array([0, len(samples)]), "rate": rate}, progress=False)
+
+    def measure_file(self, path: Path, name: str) -> list[tuple[int, int, str]]:
+        header = needed("soundfile", "audio", "audio").info(str(path))
+        check_rate(header.samplerate, name)
+        samples, seconds = header.frames * header.channels, header.frames // header.samplerate
+        return [(samples, MOST_SAMPLES, "samples"), (seconds, LONGEST, "seconds")]
+
+    def sound(self, part: Part, row: int) -> bytes | None:
+        part = ragged(part)
+        length = min(int(part.lengths[row]), LONGEST_HEARD * part.rate)
+        samples = part.windows(np.array([row]), np.zeros(1, dtype=np.int64), length)[0, :, 0]
+        file = io.BytesIO()
+        with open_wave(file, "wb") as wave:
+            wave.setparams((1, 2, part.rate, length, "NONE", ""))
+            wave.writeframes(np.rint(samples * (SIXTEEN_BITS - 1)).astype("<i2").tobytes())
+        return file.getvalue()
+
+    def draw(self, sequences: list[NDArray[np.float32]], part: RaggedPart) -> Tiles:
+        """Draw spectrograms."""
+        return np.stack([_spectrogram(sequence[:, 0], part.rate) for sequence in sequences])
+
+
+def _cepstra(audio: NDArray[np.float32], rate: int) -> NDArray[np.float32]:
+    """Return (frames, 20), one every 10 ms; long recordings piece by piece, or their spectra would fill the memory."""
+    hop = round(STEP * rate)
+    piece = PIECE // hop * hop
+    # A little more than the piece, so that its last frames are whole, and no more frames than it has.
+    pieces = [mfcc(audio[at : at + piece + 4 * hop], rate)[: piece // hop] for at in range(0, len(audio), piece)]
+    return np.concatenate(pieces)
+
+
+def _cepstra_statistics(audio: NDArray[np.float32], rate: int) -> NDArray[np.float32]:
+    """Return mean and standard deviation over time of the cepstra and of their differences, (80,)."""
+    cepstra = _cepstra(audio, rate)
+    changes = np.diff(cepstra, axis=0, prepend=cepstra[:1])
+    statistics: NDArray[np.float32] = np.concatenate(
+        [part for rows in (cepstra, changes) for part in (rows.mean(axis=0), rows.std(axis=0))]
+    )
+    return statistics
+
+
+def _spectrogram(audio: NDArray[np.float32], rate: int) -> Tiles:
+    """Return (side, side, 3): time to the right, pitch upwards, dark where it is silent."""
+    mel = log_mel(audio, rate)
+    loudness = np.clip((mel - mel.max()) / LOUDNESS_SHOWN + 1, 0, 1).T[::-1]  # (bands, frames)
+    image = Image.fromarray((loudness * 255).astype(np.uint8)).resize((SIDE, SIDE), Image.Resampling.BILINEAR)
+    place = np.asarray(image).astype(np.float32)[:, :, None] / 255 * (len(GLOW) - 1)
+    first = np.minimum(place.astype(np.int64), len(GLOW) - 2)[:, :, 0]
+    share = place - first[:, :, None]
+    colours = np.array(GLOW, dtype=np.float32)
+    tile: Tiles = np.rint(colours[first] * (1 - share) + colours[first + 1] * share).astype(np.uint8)
+    return tile

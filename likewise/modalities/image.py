@@ -1,0 +1,179 @@
+"""Images: photos, drawings, digits; (c, h, w) uint8, one channel or three."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image, UnidentifiedImageError
+from torch import Tensor, nn
+
+from likewise import encoders
+from likewise.data import Items
+from likewise.data import images as decoding
+from likewise.data import open as open_data
+from likewise.data.images import EXTENSIONS
+from likewise.data.items import CAPTION, IMAGE, DataError
+from likewise.data.parts import ROWS_AT_ONCE, Ids, Part
+from likewise.encoders import layout_of
+from likewise.modalities.image_export import RESIZED, picture_in_code, picture_in_words
+from likewise.modalities.modality import BATCHES, About, Choice, Exported, Modality, accelerated
+from likewise.modalities.tiles import Tiles, shrunk
+from likewise.randomness import generator
+from likewise.recipe import Recipe
+from likewise.views import images, preset, vectors, windows
+from likewise.views.augmentation import PLAIN, Augmentation
+from likewise.views.colour import LUMA
+from likewise.views.crops import centre_square
+from likewise.views.images import PlainViews
+
+SMALL = 64  # pixels a side up to which a ResNet's stem is small
+OF_OTHERS = {*vectors.PRESETS, *windows.PRESETS} - {PLAIN}  # presets of other modalities
+MOST_PIXELS = 50_000_000  # of an image of unknown origin, once decoded
+COMPARED = 32  # pixels a side that the baseline compares, at most, so that images fit in memory
+
+
+def stored_size(size: int) -> int:
+    """Return the resolution that images are kept at, for views of `size`: larger ones leave room to crop."""
+    return size if size <= SMALL else size * 8 // 7
+
+
+class ImageModality(Modality):
+    name = noun = IMAGE
+    presets = images.PRESETS
+    axes_behind_channels = 2
+    channels_last = True
+
+    def method(self, items: Items) -> tuple[str, str]:
+        if CAPTION in items.parts:
+            return "clip", "the images have captions"
+        return "moco", "its queue gives many negatives at any batch size"
+
+    def describe_views(self, part: Part, recipe: Recipe) -> str:
+        name = recipe.pairs.preset
+        augmentations = "no augmentations" if name == PLAIN else f"{name} augmentations"
+        return f", {augmentations} to {recipe.data.size} pixels"
+
+    def check_data(self, part: Part, recipe: Recipe, name: str) -> None:
+        """Images may fit in any way."""
+
+    def settled(self, part: Part, recipe: Recipe) -> dict[str, Any]:
+        return {"data.size": recipe.data.size or min(part.array.shape[2:])}
+
+    def choices(self, part: Part, train: Ids, recipe: Recipe) -> Iterator[Choice]:
+        if not recipe.encoder.name:
+            yield Choice("encoder.name", *accelerated("resnet18", "resnet_tiny"))
+        if part.array.shape[1] == 1:
+            yield Choice("pairs.preset", self.default_preset(part), "the images have one channel")
+        elif not recipe.pairs.preset:
+            yield Choice("pairs.preset", self.default_preset(part), "they are colour images")
+
+    def default_preset(self, part: Part) -> str:
+        return "greyscale" if part.array.shape[1] == 1 else "simclr"
+
+    def check(self, part: Part, recipe: Recipe, name: str) -> None:
+        # A name that no modality knows is refused, with the nearest known one, when the preset is built.
+        if recipe.pairs.preset in OF_OTHERS:
+            super().check(part, recipe, name)
+
+    def numbers_per_step(self, part: Part, recipe: Recipe) -> dict[tuple[str, ...], int]:
+        pixels = part.array.shape[1] * recipe.data.size**2
+        return {("data.size", "training.batch_size"): 2 * recipe.training.batch_size * pixels}
+
+    def fit(self, part: Part, train: Ids, recipe: Recipe) -> dict[str, Any]:
+        channels, size = part.array.shape[1], recipe.data.size
+        views = preset(recipe.pairs.preset, size=size, channels=channels)
+        about = {"channels": channels, "size": size, "stored": recipe.data.stored, "fit": recipe.data.fit}
+        return about | {"mean": list(views.mean), "std": list(views.std)}
+
+    def augmentation(self, recipe: Recipe, about: About) -> Augmentation:
+        return preset(recipe.pairs.preset, size=about["size"], channels=about["channels"])
+
+    def plain(self, part: Part, train: Ids, size: int | None) -> Augmentation:
+        return PlainViews(size or min(part.array.shape[2:]), part.array.shape[1])
+
+    def shape(self, channels: int, size: int) -> tuple[int, int]:
+        return channels, channels * size**2
+
+    def build(self, recipe: Recipe, about: About) -> nn.Module:
+        options = recipe.encoder
+        return encoders.build(options.name, channels=about["channels"], size=about["size"], stem=options.stem)
+
+    def build_named(self, name: str, part: Part, size: int | None) -> nn.Module:
+        return encoders.build(name, channels=part.array.shape[1], size=size or min(part.array.shape[2:]))
+
+    def describe_features(self, recipe: Recipe, about: About, layer: str) -> str:
+        words = super().describe_features(recipe, about, layer)
+        if not recipe.encoder.name.startswith("resnet"):
+            return words
+        stem = encoders.stem_for(recipe.encoder.stem, about["size"])
+        return f"{words}, {stem} stem"
+
+    def baseline(self, part: Part, ids: Ids) -> Tensor:
+        side = min(COMPARED, *part.array.shape[2:])
+        parts = np.array_split(ids, max(1, -(-len(ids) // ROWS_AT_ONCE)))
+        return torch.cat([centre_square(torch.from_numpy(part[rows]), side).flatten(1) / 255 for rows in parts])
+
+    def baseline_of_views(self, views: Tensor, augmentation: Augmentation) -> Tensor | None:
+        pixels = _restored(views, augmentation)
+        if pixels.shape[-1] > COMPARED:
+            pixels = nn.functional.interpolate(pixels, size=COMPARED, mode="area")
+        return pixels.flatten(1)
+
+    def exported(self, network: nn.Sequential, recipe: Recipe, about: About, plain: Augmentation) -> Exported:
+        channels, size, rng = about["channels"], about["size"], generator(0, "export")
+        rough = [torch.rand(n, channels, 4, 4, generator=rng) for n in BATCHES]
+        pixels = [nn.functional.interpolate(part, (size, size), mode="bilinear").mul(255).byte() for part in rough]
+        fit = about.get("fit", "crop")
+        record = {"input": "pixels", "shape": ["n", channels, size, size], "stored": about["stored"]}
+        record |= {"decode": "turned as EXIF says, alpha over white", "fit": fit}
+        record |= {"resize": f"{RESIZED[fit]}, then to size, bilinear", "values": "from 0 to 1"}
+        record |= layout_of(network[0])
+        mean, std = (torch.tensor(x)[:, None, None] for x in (plain.mean, plain.std))
+        given, prepared = [part / 255 for part in pixels], [plain.plain(part) for part in pixels]
+        return Exported(given, prepared, record, mean, std)
+
+    def input_in_words(self, record: Mapping[str, Any]) -> str:
+        return picture_in_words(record)
+
+    def input_in_code(self, record: Mapping[str, Any]) -> str:
+        return picture_in_code(record)
+
+    def build_in_code(self, record: Mapping[str, Any]) -> str:
+        stem = f', stem="{record["stem"]}"' if "stem" in record else ""
+        shape = f"channels={record['channels']}, size={record['size']}"
+        return f"encoders.build({json.dumps(record['encoder'])}, {shape}{stem})"
+
+    file_kind = "image"
+    extensions = EXTENSIONS
+
+    def open_file(self, path: Path, part: Part, about: About) -> Items:
+        with path.open("rb") as stream, decoding.quiet():
+            pixels = decoding.decode(stream, min(part.array.shape[2:]), about.get("fit", "crop")).pixels
+        if part.array.shape[1] == 1 and len(pixels) == 3:
+            pixels = np.rint(np.tensordot(LUMA, pixels, 1))[None].astype(np.uint8)
+        return open_data({"x": np.stack([pixels, pixels])}, progress=False)  # twice, as items are two at least
+
+    def measure_file(self, path: Path, name: str) -> list[tuple[int, int, str]]:
+        try:
+            # What the bytes are decides, not the name: only these kinds are ever decoded.
+            with decoding.quiet(), Image.open(path, formats=decoding.FORMATS) as image:
+                return [(image.width * image.height, MOST_PIXELS, "pixels")]
+        except UnidentifiedImageError:
+            kinds = ", ".join(decoding.FORMATS)
+            raise DataError(f"{name} must be an image, {kinds}, got something else") from None
+
+    def pictures(self, part: Part, ids: Ids) -> Tiles:
+        return shrunk(part[ids])
+
+    def pictures_of_views(self, views: Tensor, augmentation: Augmentation, part: Part) -> Tiles:
+        pixels = _restored(views, augmentation) * 255
+        return shrunk(pixels.round().clamp(0, 255).to(torch.uint8).cpu().numpy())
+
+
+def _restored(views: Tensor, augmentation: Augmentation) -> Tensor:
+    """Return views (n, c, size, size) as they were before they were normalised, 0 to 1."""
+    mean, std = (torch.tensor(x, device=views.device)[:, None, None] for x in (augmentation.mean, augmentation.std))
+    return views * std + mean

@@ -1,0 +1,37 @@
+"""Kinds of pairs by name: a row for each; and the tower that a recipe trains."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from likewise import encoders, ranks
+from likewise.encoders.batch_norm import split_batch_norm
+from likewise.modalities import MODALITIES
+from likewise.pairs.across import Across
+from likewise.pairs.future import Future
+from likewise.pairs.groups import Groups
+from likewise.pairs.pairs import Pairs
+from likewise.pairs.towers import Tower
+from likewise.pairs.views import Views
+from likewise.randomness import number
+from likewise.recipe import Recipe
+
+PAIRS: dict[str, type[Pairs]] = {pairs.name: pairs for pairs in (Views, Groups, Future, Across)}
+
+
+def build_tower(recipe: Recipe, about: Mapping[str, Any]) -> Tower:
+    """Build the recipe's backbone and head, with fresh weights or those that it starts from."""
+    options, pairs = recipe.encoder, PAIRS[recipe.pairs.kind]
+    torch.manual_seed(number(recipe.seed, "weights"))
+    encoder = MODALITIES[about["modality"]].build(recipe, about)
+    if options.init:
+        encoders.load_weights(encoder, options.init)
+    tower = pairs.build_tower(encoder, pairs.build_head(recipe, encoder), recipe, about)
+    splits = options.bn_splits // ranks.count()  # ranks are splits already
+    if splits > 1:
+        split_batch_norm(tower, splits)
+    if options.frozen:
+        tower.encoder.requires_grad_(False)
+        tower.encoder.eval()
+    return tower

@@ -1,0 +1,275 @@
+"""What every kind of pairs answers: before a run, while it draws, and about what it learned.
+
+A pair has two sides. The first side makes the queries and the second one the keys.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from likewise import encoders, modalities
+from likewise.data import Items
+from likewise.data.parts import Ids
+from likewise.dictionaries import Found
+from likewise.losses.look_up import LookUp
+from likewise.memory import check_size
+from likewise.modalities.modality import Choice
+from likewise.pairs.batch import Batch
+from likewise.pairs.metric import Metric
+from likewise.pairs.towers import Tower
+from likewise.randomness import generator
+from likewise.recipe import Recipe
+from likewise.views.augmentation import PLAIN
+
+STEPS = "steps"  # the head with one matrix for each step ahead
+
+Read = Callable[[Tensor, str], Tensor]  # places in the training part and a side, to their data
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What the report shows of the first batch."""
+
+    sides: Mapping[str, str]  # the sides that are drawn, by name, and what each is called
+    task: str  # what the model has to do with them, in a sentence
+
+
+class Pairs:
+    """Which pairs should agree."""
+
+    name: ClassVar[str]
+    columns = 1  # of ids
+
+    # What it declares, for mixtures
+    two_views: ClassVar[bool] = True  # both sides are views of one modality, so that either can be the query
+    sides_in_words: ClassVar[str] = "two views"
+    one_slot_an_item: ClassVar[bool] = False  # a key stands for its item, as in a memory bank
+    needs_frames: ClassVar[bool] = False  # sequences, an encoder with frames, and a head for each step ahead
+    keys_learn: ClassVar[bool] = False  # the keys have a tower of their own, which learns only from their gradient
+    in_chunks: ClassVar[bool] = True  # a batch can be embedded part by part
+    looks_ahead: ClassVar[bool] = False  # within a window, which should be long
+    has_text_tower: ClassVar[bool] = False  # the encoder can be asked in words
+    default_layer: ClassVar[str] = "backbone"
+    kept_files: ClassVar[tuple[str, ...]] = ()  # what is fitted on the data, kept beside the weights
+    notes: tuple[str, ...] = ()  # what people should know of the data
+
+    # Before a run
+
+    @classmethod
+    def stand_in(cls, items: Items) -> Choice | None:
+        """Return another kind of pairs, where these items cannot have this one and nobody asked for it."""
+        return None
+
+    @classmethod
+    def check_items(cls, items: Items, train: Ids) -> None:
+        """Refuse items that cannot be paired so."""
+
+    @classmethod
+    def share_labels(cls, items: Items) -> bool:
+        """Return whether the partners of a pair have the same label."""
+        return True
+
+    @classmethod
+    def choices(cls, items: Items, train: Ids, recipe: Recipe) -> Iterator[Choice]:
+        """Yield what is chosen for these pairs where nothing was asked for."""
+        modality = modalities.of(items.main)
+        if recipe.pairs.preset == PLAIN:
+            yield Choice("pairs.preset", modality.default_preset(items.main), f"the items are {modality.noun}s")
+        if recipe.encoder.head == STEPS:
+            yield Choice("encoder.head", "mlp", f"pairs are {cls.name}")
+        yield from modality.window_choices(items.main, train, recipe, looks_ahead=cls.looks_ahead)
+
+    @classmethod
+    def late_choices(cls, items: Items, recipe: Recipe) -> Iterator[Choice]:
+        """Yield what depends on the choices before it."""
+        yield from ()
+
+    @classmethod
+    def check(cls, items: Items, recipe: Recipe) -> None:
+        """Refuse a recipe that cannot work with these pairs."""
+
+    @classmethod
+    def numbers_per_step(cls, recipe: Recipe) -> dict[tuple[str, ...], int]:
+        """Return how many numbers a step holds because of some values of the recipe, by the keys of these values."""
+        return {}
+
+    @classmethod
+    def keys_per_epoch(cls, items: Items, train: Ids, recipe: Recipe) -> int:
+        """Return how many different keys the data can give."""
+        return len(train)
+
+    @classmethod
+    def split(cls, items: Items, recipe: Recipe) -> tuple[Ids, Ids]:
+        """Return the ids to train on and those held out, where the data have no test part of their own.
+
+        Without labels there is nothing to evaluate, and nothing is held out.
+        """
+        share = recipe.data.test if items.labels is not None else 0.0
+        held_out = round(share * len(items))
+        order = torch.randperm(len(items), generator=generator(recipe.seed, "split")).numpy()
+        return np.sort(order[held_out:]), np.sort(order[:held_out])
+
+    @classmethod
+    def describe(cls, items: Items, recipe: Recipe) -> str:
+        """Describe the pairs for the plan."""
+        return f"{cls.name}{modalities.of(items.main).describe_views(items.main, recipe)}"
+
+    @classmethod
+    def describe_keys(cls, recipe: Recipe) -> str:
+        """Say what makes the keys."""
+        return recipe.keys.by
+
+    @classmethod
+    def describe_defaults(cls, recipe: Recipe, scale: str) -> str:
+        """Describe a method's defaults for the table of methods; `scale` is its temperature or margin."""
+        preset = f", {recipe.pairs.preset} views" if recipe.pairs.preset else ""
+        return f"{scale}, {recipe.encoder.head} head to {recipe.encoder.dim}{preset}"
+
+    @classmethod
+    def describe_head(cls, recipe: Recipe) -> str:
+        options = recipe.encoder
+        return "no head" if options.head == "none" else f"{options.head} head to {options.dim}"
+
+    @classmethod
+    def describe_towers(cls, recipe: Recipe) -> list[str]:
+        """Return lines of the plan about further towers."""
+        return []
+
+    @classmethod
+    def grid(cls, items: Items, recipe: Recipe) -> int:
+        """Return the number of samples of which windows begin at a multiple."""
+        return 1
+
+    # What is fitted on the data
+
+    @classmethod
+    def fit(cls, items: Items, train: Ids, recipe: Recipe) -> dict[str, str]:
+        """Return the content of `kept_files`, by name."""
+        return {}
+
+    @classmethod
+    def build(cls, items: Items, train: Ids, recipe: Recipe, files: Mapping[str, str]) -> "Pairs":
+        """Return the pairs of a run, given what was fitted."""
+        return cls()
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What has to be known to build the towers, and is saved with the weights."""
+        return {}
+
+    @property
+    def files(self) -> dict[str, str]:
+        """The files that a run keeps beside the weights, by name."""
+        return {}
+
+    @property
+    def digest(self) -> str:
+        """A digest of what was fitted, by which a resumed run knows it; empty where nothing was."""
+        return ""
+
+    # The model
+
+    @classmethod
+    def build_head(cls, recipe: Recipe, backbone: nn.Module) -> nn.Module:
+        """Build the head behind a backbone."""
+        dim: int = backbone.dim  # type: ignore[assignment]
+        if recipe.encoder.head != "none":
+            check_size({"encoder.dim": recipe.encoder.dim}, recipe.encoder.dim * dim)
+        return encoders.build_head(recipe.encoder.head, dim, recipe.encoder.dim)
+
+    @classmethod
+    def build_tower(cls, encoder: nn.Module, head: nn.Module, recipe: Recipe, about: Mapping[str, Any]) -> Tower:
+        """Put together what is trained."""
+        return Tower(encoder, head)
+
+    # Drawing
+
+    def partners(self, items: Tensor, rng: torch.Generator) -> Tensor:
+        """Draw the second side of each pair, (n,); by default the item itself."""
+        return items
+
+    def ids(self, items: Tensor, partners: Tensor) -> Tensor:
+        """Return the ids (n,) or (n, g) by which candidates are left out."""
+        return items
+
+    def read_partners(self, read: Read, data: Tensor, items: Tensor, partners: Tensor, *, is_whole: bool) -> Tensor:
+        """Return the data of the second side; `data` are those of the first side, all of each item if `is_whole`."""
+        return data if is_whole and torch.equal(items, partners) else read(partners, "second")
+
+    def distinct(self, each_once: bool) -> bool:
+        """Return whether no two rows of a step share an id; `each_once` if an epoch sees every item once."""
+        return self.columns == 1 and each_once
+
+    # Embedding: `first` and `second` are functions that make a side's views
+
+    def second_view(self, data: Tensor) -> Tensor | None:
+        """Return the second side as it is, where it is not augmented; None where it is."""
+        return None
+
+    def inputs(self, first: Callable[[], Tensor], second: Callable[[], Tensor]) -> tuple[Tensor, ...]:
+        """Return what the tower is given to embed both sides in one pass."""
+        return (torch.cat([first(), second()]),)
+
+    def sides(self, output: Any) -> tuple[Tensor, Tensor]:
+        """Return the embeddings of both sides from what the tower made of `inputs`."""
+        one, other = output.chunk(2)
+        return one, other
+
+    def queries(self, output: Any) -> Tensor:
+        """Return the queries from what the tower made of the first side alone."""
+        return output  # type: ignore[no-any-return]
+
+    def key_view(self, first: Callable[[], Tensor], second: Callable[[], Tensor]) -> Tensor:
+        """Return what a momentum copy makes keys of."""
+        return second()
+
+    def rows(
+        self, query: Tensor, key: Tensor, batch: Batch, first: Callable[[], Tensor], tower: nn.Module
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return queries, keys (n, d) and ids as the dictionary takes them."""
+        return query, key, batch.ids.to(query.device)
+
+    def some_rows(
+        self, one: Tensor, other: Tensor, batch: Batch, first: Callable[[], Tensor], tower: nn.Module
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return some pairs (n, d) as the loss compares them, and their ids, from both sides of a batch."""
+        return one, other, batch.ids.to(one.device)
+
+    def look_ups(
+        self, query: Tensor, found: Found, ids: Tensor, labels: Tensor | None, batch: Batch, *, size: int, seed: int
+    ) -> list[LookUp]:
+        """Return what the loss scores; `size` is that of the batch over all ranks."""
+        return [LookUp(query, found, ids, labels, distinct=batch.distinct)]
+
+    # What was learned
+
+    def measure(self, look_ups: list[LookUp], similarity: str) -> dict[str, Any]:
+        """Return figures of a logged step, beyond the loss, by their names in metrics.jsonl."""
+        return {}
+
+    def evaluate(self, tower: Tower, items: Items, ids: Ids, rows: Tensor) -> dict[str, float]:
+        """Return figures of held-out items, of which `rows` are the encoder's features, by their names."""
+        return {}
+
+    def captioned(self, tower: Tower, items: Items, ids: Ids, rows: Tensor) -> Any:
+        """Return the items with their captions in one space, where there is a text tower."""
+        return None
+
+    @classmethod
+    def metrics(cls, row: Mapping[str, Any], recipe: Recipe, held_out: Mapping[str, Any] | None = None) -> list[Metric]:
+        """Describe the figures of a logged row that these pairs have measured, beside those of `held_out` items."""
+        return []
+
+    @classmethod
+    def shown(cls, recipe: Recipe) -> Shown:
+        """Say what the report shows of the first batch."""
+        sides = {"first": "first view", "second": "second view"}
+        return Shown(sides, "If you cannot tell that two views belong together, the model may not either.")
+
+    def texts_shown(self, partner_data: Tensor) -> list[str] | None:
+        """Return texts to stand below the items that the report shows, where the second side is text."""
+        return None
