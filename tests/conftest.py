@@ -27,11 +27,14 @@ settings.load_profile("patient")
 # The files that take longest, the longest first. They are started first, so that at the end of the suite no
 # process waits for another that still has a long file before it.
 LONGEST = (
-    *("test_docs.py", "training/test_methods.py", "training/test_ranks.py", "training/test_resume.py"),
-    *("commands/test_captions.py", "commands/test_export.py", "explorer/test_page.py", "commands/test_evaluate.py"),
-    *("report/test_contents.py", "report/test_page.py", "commands/test_search.py", "commands/test_embed.py"),
-    *("test_cli.py", "commands/test_finetune.py", "commands/test_sequences.py", "training/test_captions.py"),
-    *("training/test_sequences.py", "losses/test_formulas.py", "losses/test_streamed.py"),
+    *("test_docs.py", "training/test_ranks.py", "commands/test_export.py", "explorer/test_page.py"),
+    *("training/test_resume.py", "commands/test_captions.py", "training/test_methods.py", "commands/test_evaluate.py"),
+    *("report/test_page.py", "commands/test_search.py", "training/test_run.py", "test_cli.py"),
+    *("training/test_checkpoint.py", "losses/test_streamed.py", "losses/test_properties.py", "losses/test_faults.py"),
+    *("training/test_captions.py", "search/test_duplicates.py", "training/test_sequences.py", "test_recipes.py"),
+    *("fuzz/test_fuzz.py", "search/test_index.py", "explorer/test_progress.py", "losses/test_formulas.py"),
+    *("training/test_recipe.py", "commands/test_embed.py", "commands/test_sequences.py", "commands/test_finetune.py"),
+    *("commands/test_demo.py", "explorer/test_server.py", "report/test_contents.py", "test_threads.py"),
 )
 
 

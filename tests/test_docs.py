@@ -35,6 +35,7 @@ SHORTER = {
     "likewise train digits --method moco --steps 60": ["--steps", "3"],
     "likewise train sounds": ["--steps", "3", "--batch-size", "16"],
     "likewise train shapes": ["--steps", "3", "--batch-size", "64"],
+    "likewise train shapes --encoder vit_tiny": ["--steps", "1"],
     "likewise finetune": ["--epochs", "2"],
 }
 
@@ -70,6 +71,11 @@ def test_every_command_of_the_readme_runs(command, folder, monkeypatch):
     monkeypatch.chdir(folder)
     monkeypatch.setattr("likewise.commands.evaluate.TRAIN_FRAMES", 1000)  # of 20,000
     monkeypatch.setattr("likewise.commands.evaluate.TEST_FRAMES", 300)  # of 5,000
+    # Curves and report embed as many items as they look at: by a transformer that takes most of a minute.
+    monkeypatch.setattr("likewise.training.trainer.KNN_TRAIN", 200)  # of 5,000
+    monkeypatch.setattr("likewise.training.trainer.KNN_TEST", 100)  # of 1,000
+    monkeypatch.setattr("likewise.report.contents.SEARCHED", 200)  # of 5,000
+    monkeypatch.setattr("likewise.report.contents.MAPPED", 100)  # of 1,000
     run = CliRunner().invoke(app, arguments)  # in this process, which has torch already
     if command in REFUSED:
         shown = re.search(rf"\$ {re.escape(command)}\n(.*?)\n```", README, flags=re.DOTALL)[1]

@@ -26,12 +26,24 @@ WORDS = (
 )
 
 
+def written(path):
+    """A mapped file of more bytes than one page has."""
+    np.save(path, np.random.default_rng(0).normal(size=(400, 5)).astype(np.float32))
+    return path
+
+
 @pytest.fixture
 def source(tmp_path):
-    """A mapped file of more bytes than one page has."""
-    vectors = np.random.default_rng(0).normal(size=(400, 5)).astype(np.float32)
-    np.save(tmp_path / "x.npy", vectors)
-    return tmp_path / "x.npy"
+    return written(tmp_path / "x.npy")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """A run on the same data that nothing happened to."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    result = train(written(folder / "x.npy"), folder / "run")
+    assert result.exit_code == 0, result.stderr
+    return folder / "run"
 
 
 @pytest.fixture
@@ -64,7 +76,7 @@ def last_line(result):
 # Alone in its folder
 
 
-def test_a_second_run_into_the_same_folder_is_refused_and_the_first_goes_on(source, tmp_path, at_step):
+def test_a_second_run_into_the_same_folder_is_refused_and_the_first_goes_on(source, tmp_path, undisturbed, at_step):
     folder, second = tmp_path / "run", []
     at_step(3, lambda: second.extend([train(source, folder, "--seed", "1"), train(source, folder, "--resume")]))
     first = train(source, folder)
@@ -76,9 +88,8 @@ def test_a_second_run_into_the_same_folder_is_refused_and_the_first_goes_on(sour
             "or choose another --out\n"
         )
     assert len(second) == 2
-    assert train(source, tmp_path / "undisturbed").exit_code == 0
-    assert_same(folder, tmp_path / "undisturbed")
-    assert sorted(os.listdir(folder)) == sorted(os.listdir(tmp_path / "undisturbed"))
+    assert_same(folder, undisturbed)
+    assert sorted(os.listdir(folder)) == sorted(os.listdir(undisturbed))
     assert ".lock" not in os.listdir(folder)
 
 
@@ -144,7 +155,9 @@ def overwrite(source):
     os.utime(source, ns=(1, 1))  # clocks may be too coarse to show that it was written just now
 
 
-def test_data_that_change_in_the_midst_of_a_run_end_it_and_it_goes_on_when_they_are_restored(source, tmp_path, at_step):
+def test_data_that_change_in_the_midst_of_a_run_end_it_and_it_goes_on_when_they_are_restored(
+    source, tmp_path, undisturbed, at_step
+):
     before, folder = source.read_bytes(), tmp_path / "run"
     at_step(3, lambda: overwrite(source))
     result = train(source, folder)
@@ -161,8 +174,7 @@ def test_data_that_change_in_the_midst_of_a_run_end_it_and_it_goes_on_when_they_
     )
     source.write_bytes(before)
     assert train(source, folder, "--resume").exit_code == 0
-    assert train(source, tmp_path / "undisturbed").exit_code == 0
-    assert_same(folder, tmp_path / "undisturbed")
+    assert_same(folder, undisturbed)
 
 
 def test_data_that_change_after_the_last_step_but_one_are_noticed(source, tmp_path, at_step):
@@ -197,7 +209,7 @@ def test_told_to_end_while_data_are_opened_it_leaves_nothing(source, tmp_path, m
 
 
 @pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
-def test_told_to_end_while_it_is_built_it_can_be_resumed(source, tmp_path, number):
+def test_told_to_end_while_it_is_built_it_can_be_resumed(source, tmp_path, undisturbed, number):
     plain_encoder.at_call[0] = lambda: signal.raise_signal(number)  # in the rehearsal of a step
     result = train(source, tmp_path / "run")
     assert result.exit_code == 75, result.stderr
@@ -205,8 +217,7 @@ def test_told_to_end_while_it_is_built_it_can_be_resumed(source, tmp_path, numbe
         "likewise: stopped; --resume goes on from the last checkpoint, or from the start where there is none"
     )
     assert train(source, tmp_path / "run", "--resume").exit_code == 0
-    assert train(source, tmp_path / "undisturbed").exit_code == 0
-    assert_same(tmp_path / "run", tmp_path / "undisturbed")
+    assert_same(tmp_path / "run", undisturbed)
 
 
 def test_told_to_end_while_its_report_is_made_it_is_finished_and_makes_it_on_resuming(source, tmp_path, monkeypatch):

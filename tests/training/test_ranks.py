@@ -1,6 +1,7 @@
 """Two ranks of n/2 items are one process of n: every parameter, hence every gradient, and every dictionary."""
 
 import contextlib
+import functools
 import json
 import random
 import signal
@@ -20,10 +21,12 @@ from likewise.cli import app
 from likewise.encoders import build
 from likewise.pairs.future import Future
 from likewise.recipe import RecipeError
-from likewise.training import learner
+from likewise.training import checkpoint, learner
 from likewise.training.batches import Batches
 from likewise.training.plan import make_plan
+from likewise.training.progress import Observer
 from likewise.training.signals import Interrupted
+from likewise.training.trainer import Trainer
 from tests.maps import plain_maps
 from tests.training import plain_encoder
 from tests.training.conftest import ENVIRONMENT, PATIENCE, ROOT, assert_same, rows, whole
@@ -91,15 +94,27 @@ CASES = {
 }
 
 
-def run(folder, case, *, resume=False, **more):
+def arguments(case):
+    """The source, the method and the settings of a case."""
     method, settings = CASES[case]
-    settings = COMMON | settings | more
+    settings = COMMON | settings
     source = series(60, t=40, lengths=LENGTHS) if "pairs.window" in settings else "digits"
     if settings.get("pairs.kind") == "captions":
         source = pictures(60, groups="groups" in case)
+    return source, method, settings
+
+
+def run(folder, case, *, resume=False):
+    source, method, settings = arguments(case)
     return likewise.train(
         source, method=method, out=Path(folder) / case, settings=settings, resume=resume, progress=False
     ).folder
+
+
+def before_the_first_step(folder, case):
+    """The tensors that a checkpoint of the case would hold if it were written before any step."""
+    trainer = Trainer(make_plan(*arguments(case), progress=False), Path(folder), Observer())
+    return checkpoint.flatten(trainer.learner.state())[0]
 
 
 # What each of the two processes does
@@ -128,6 +143,7 @@ def train_each(folder):
     learner.has_batch_norm = lambda tower: False  # type: ignore[assignment]
     run(Path(folder) / "unshuffled", "moco, batch norm")
     found["idle"] = idle_parameter(Path(folder) / "idle")
+    found["not a number"] = not_a_number(Path(folder) / "not a number")
     (Path(folder) / f"rank {ranks.index()}.json").write_text(json.dumps(found))
 
 
@@ -190,6 +206,20 @@ def two(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="module")
+def one(tmp_path_factory):
+    """Train a case in this process, which never shuffles its keys, and return the folder; each case once."""
+    parent = tmp_path_factory.mktemp("one")
+
+    @functools.cache
+    def of(case):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(learner, "has_batch_norm", lambda tower: False)
+            return run(parent, case)
+
+    return of
+
+
 def assert_close(folder, reference):
     ours, theirs = whole(folder), whole(reference)
     assert ours.step == theirs.step
@@ -200,13 +230,10 @@ def assert_close(folder, reference):
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case != "moco, batch norm"])
-def test_fault_4_two_ranks_have_the_gradient_of_one_process(two, tmp_path, monkeypatch, case):
+def test_fault_4_two_ranks_have_the_gradient_of_one_process(two, one, tmp_path, case):
     """Neither off by 1/ranks nor in another direction; the temperature too, and what is written to queue and bank."""
-    monkeypatch.setattr(learner, "has_batch_norm", lambda tower: False)  # one process that never shuffles its keys
-    folder = run(tmp_path, case)
-    assert_close(two / case, folder)
-    start = whole(run(tmp_path / "still", case, **{"optimizer.lr": 1e-300, "training.steps": 1})).tensors
-    end = whole(folder).tensors
+    assert_close(two / case, one(case))
+    start, end = before_the_first_step(tmp_path, case), whole(one(case)).tensors
     learned = [name for name in end if name.startswith("tower.") or name == "loss.log_temperature"]
     moved = {name: (end[name] - start[name]).abs().max() for name in learned if end[name].is_floating_point()}
     still = {name for name, distance in moved.items() if distance < 1e-5}  # a gradient of nothing would be equal too
@@ -216,10 +243,9 @@ def test_fault_4_two_ranks_have_the_gradient_of_one_process(two, tmp_path, monke
 
 
 @pytest.mark.parametrize("case", ["moco", "cpc", "cpc, negatives of the same", "moco, future"])
-def test_two_ranks_write_down_what_one_process_does(two, tmp_path, case):
+def test_two_ranks_write_down_what_one_process_does(two, one, case):
     """Loss, candidates, accuracy, temperature, consistency, k-NN: of all ranks' rows, not of the first rank's."""
-    folder = run(tmp_path, case)
-    for row, expected in zip(rows(two / case), rows(folder), strict=True):
+    for row, expected in zip(rows(two / case), rows(one(case)), strict=True):
         assert row.pop("health", None) == expected.pop("health", None)
         assert row.pop("accuracy", None) == pytest.approx(expected.pop("accuracy", None), abs=1e-4)
         assert row == pytest.approx(expected, rel=1e-6)
@@ -276,7 +302,7 @@ def likewise_command(*arguments, **environment):
     )
 
 
-def test_the_command_starts_two_ranks_itself(tmp_path):
+def test_the_command_starts_two_ranks_itself(one, tmp_path):
     method, own = CASES["moco"]
     changes = [f"--set={key}={str(value).lower()}" for key, value in (COMMON | own).items()]
     process = likewise_command(
@@ -286,35 +312,33 @@ def test_the_command_starts_two_ranks_itself(tmp_path):
     assert process.stdout.count("encoder in") == 1, "said once, not once a rank"
     assert "on 2 ranks of cpu: about" in process.stderr
     assert "Traceback" not in process.stderr
-    assert_close(tmp_path / "two", run(tmp_path, "moco"))
+    assert_close(tmp_path / "two", one("moco"))
 
 
-def test_a_loss_that_is_no_number_on_one_rank_ends_both(tmp_path):
-    """One item, on one of the ranks, makes NaN; the other rank must neither wait for ever nor fail otherwise."""
+def not_a_number(folder):
+    """The command on data of which one item, on one of the ranks, makes NaN: its exit code and what it said."""
+    folder.mkdir(exist_ok=True)
     vectors = np.random.default_rng(0).normal(size=(80, 5)).astype(np.float32)
     vectors[17] = 1e6
-    np.save(tmp_path / "x.npy", vectors)
+    source = folder / f"{ranks.index()}.npy"  # each rank writes its own
+    np.save(source, vectors)
     settings = {"training.batch_size": 16, "training.steps": 5, "training.log_every": 1, "encoder.dim": 8}
     changes = [f"--set={key}={value}" for key, value in settings.items()]
     encoder = "tests.training.plain_encoder:fragile"
-    process = likewise_command(
-        "train",
-        tmp_path / "x.npy",
-        "--method",
-        "moco",
-        "--encoder",
-        encoder,
-        "--devices",
-        2,
-        "--out",
-        tmp_path / "run",
-        *changes,
-    )
-    assert process.returncode == 1, process.stderr
-    found = json.loads((tmp_path / "run" / "not_finite.json").read_text())
-    assert f"likewise: the loss was not finite at step {found['step']}; " in process.stderr
+    arguments = ("train", source, "--method", "moco", "--encoder", encoder, "--out", folder / "run", *changes)
+    result = CliRunner().invoke(app, [*map(str, arguments)])
+    return result.exit_code, result.stderr
+
+
+def test_a_loss_that_is_no_number_on_one_rank_ends_both(two):
+    """The other rank must neither wait for ever nor fail otherwise."""
+    found = json.loads((two / "not a number" / "run" / "not_finite.json").read_text())
     assert 17 in found["ids"]
-    assert "Traceback" not in process.stderr
+    for rank in range(2):
+        code, stderr = json.loads((two / f"rank {rank}.json").read_text())["not a number"]
+        assert code == 1, stderr
+        assert f"likewise: the loss was not finite at step {found['step']}; " in stderr
+        assert "Traceback" not in stderr
 
 
 @pytest.mark.parametrize("rank", [0, 1])

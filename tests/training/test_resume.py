@@ -5,6 +5,7 @@ import json
 import os
 import random
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -88,25 +89,30 @@ def undisturbed(tmp_path_factory):
     return of
 
 
+class PowerCutError(Exception):
+    pass
+
+
+def power_cut():
+    raise PowerCutError
+
+
+def happening(patch, step, happens):
+    """Let something happen to a run in this process, right after it wrote down a step."""
+    write = Metrics.write
+
+    def writing(metrics, row):
+        write(metrics, row)
+        if row["step"] == step:
+            happens()
+
+    patch.setattr(Metrics, "write", writing)
+
+
 @pytest.fixture
 def cut(monkeypatch):
-    """Let something happen to a run in this process, right after it wrote down a step."""
-
-    class PowerCutError(Exception):
-        pass
-
-    def power_cut():
-        raise PowerCutError
-
     def at(step, happens=power_cut):
-        write = Metrics.write
-
-        def writing(metrics, row):
-            write(metrics, row)
-            if row["step"] == step:
-                happens()
-
-        monkeypatch.setattr(Metrics, "write", writing)
+        happening(monkeypatch, step, happens)
 
     def undo():
         monkeypatch.setattr(Metrics, "write", WRITE)
@@ -118,19 +124,25 @@ def cut(monkeypatch):
 WRITE = Metrics.write
 
 
-@pytest.fixture
-def cut_off(tmp_path, cut):
+@pytest.fixture(scope="module")
+def cut_off_once(tmp_path_factory):
     """A run of MoCo in this process that ended without warning after step 24; its checkpoints are of 14 and 21."""
-    folder = tmp_path / "cut-off"
-    cut(24)
-    with pytest.raises(cut.error):
-        run(folder)
-    cut.undo()
+    folder = tmp_path_factory.mktemp("cut-off") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        happening(patch, 24, power_cut)
+        with pytest.raises(PowerCutError):
+            run(folder)
     assert [path.name for path in sorted((folder / "checkpoints").glob("*.json"))] == [
         "step-000014.json",
         "step-000021.json",
     ]
     return folder
+
+
+@pytest.fixture
+def cut_off(cut_off_once, tmp_path):
+    """A copy of it, to go on with."""
+    return shutil.copytree(cut_off_once, tmp_path / "cut-off")
 
 
 # Killed
@@ -168,9 +180,11 @@ def wait_for_signal(marker):
 def send_all(parent):
     """Start every run as a process, send each its signal in the midst of a step, and write down how they ended.
 
-    The processes are forks of this one, so that torch is imported once and not eight times.
+    The processes are forks of this one, so that torch is imported once and not eight times. The same holds for
+    everything that is imported only when a run needs it: a run of one step has imported it before the first fork.
     """
     ends = []
+    run(Path(parent) / "warm-up", **{"training.steps": 1, "data.workers": 0})
     for case in SENT:
         folder, at = in_its_folder(parent, case)
         marker, stderr, write = folder.with_suffix(".held"), folder.with_suffix(".stderr"), Metrics.write
@@ -266,8 +280,7 @@ def test_a_run_on_the_future_of_sequences_goes_on_to_the_bit(tmp_path, cut, case
 
 def test_a_run_that_was_cut_off_before_its_weights_were_written_writes_them(tmp_path, undisturbed):
     """Killed between its last checkpoint and the end."""
-    folder = tmp_path / "late"
-    run(folder)
+    folder = shutil.copytree(undisturbed(), tmp_path / "late")
     for name in ("encoder", "head"):
         (folder / f"{name}.safetensors").unlink()
     run(folder, resume=True)
@@ -491,9 +504,8 @@ def test_a_process_that_may_write_no_more_says_so_and_keeps_what_it_has(cut_off,
 
 def test_a_disk_that_is_full_when_weights_are_written(tmp_path, undisturbed, cut):
     """The last checkpoint is there, so that what is missing can be made up."""
-    folder = tmp_path / "run"
+    folder = shutil.copytree(undisturbed(), tmp_path / "run")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    run(folder)
     for name in ("encoder", "head"):
         (folder / f"{name}.safetensors").unlink()
     resource.setrlimit(resource.RLIMIT_FSIZE, (6000, hard))
