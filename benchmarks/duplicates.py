@@ -28,7 +28,7 @@ import likewise
 from benchmarks.measure import describe_machine, quote_in_readme, table, write_section
 from likewise.commands.search import Searcher
 from likewise.search import Index, duplicates
-from likewise.training.run import load
+from likewise.training.encoder import load
 
 COPIES = 200
 AREA = 0.9  # of the picture that a crop keeps

@@ -34,12 +34,12 @@ from benchmarks.measure import (
     take_turns,
     write_section,
 )
-from likewise.encoders.features import EMBED_BATCH
-from likewise.training.run import load
+from likewise.data.parts import ROWS_AT_ONCE
+from likewise.training.encoder import load
 
 SIZE, ENCODER = 32, "resnet_tiny"
 FEW, SUSTAINED, MANY = 10_000, 50_000, 100_000
-PREPARED = 20 * EMBED_BATCH  # fixed tensors; they go round as often as it takes, to need less memory
+PREPARED = 20 * ROWS_AT_ONCE  # fixed tensors; they go round as often as it takes, to need less memory
 KINDS = ("npy", "npz", "parquet")
 ROUNDS = 5
 WANTED = 1.05  # of the rate on fixed tensors; the command's own start is not part of it
@@ -76,13 +76,13 @@ def measure(run: Path, few: Path, path: Path, folder: Path) -> dict[str, float]:
     encoder = load(run)
     items = encoder.open(path, progress=False)
     views = encoder.augmentation.plain(torch.from_numpy(items[np.arange(min(PREPARED, len(items)))]))
-    batches = views.split(EMBED_BATCH)
+    batches = views.split(ROWS_AT_ONCE)
 
     @torch.no_grad()
     def fixed() -> None:
-        for number in range(len(items) // EMBED_BATCH):
+        for number in range(len(items) // ROWS_AT_ONCE):
             encoder.backbone(batches[number % len(batches)])
-        if rest := len(items) % EMBED_BATCH:
+        if rest := len(items) % ROWS_AT_ONCE:
             encoder.backbone(views[:rest])
 
     def embed(source: Path, kind: str) -> None:
@@ -163,7 +163,7 @@ def speed(given: Images) -> None:
     text = "\n\n".join(
         [
             describe_machine(["pyarrow"]),
-            f"{SUSTAINED:,} images, {ENCODER} at {SIZE} pixels, backbone, batches of {EMBED_BATCH}, from an .npy of "
+            f"{SUSTAINED:,} images, {ENCODER} at {SIZE} pixels, backbone, batches of {ROWS_AT_ONCE}, from an .npy of "
             f"{given.shape[1]} × {given.shape[2]} pixels; medians of {ROUNDS} rounds in turns, {WANTED:.2f}× wanted of "
             "embed. Fixed tensors: the network alone as it was trained, in evaluation mode and without gradients, on "
             "as many views that were made before. The command is the wall clock of `likewise embed` as a process of "

@@ -21,7 +21,7 @@ from likewise.data.items import Items
 from likewise.randomness import generator
 from likewise.search import Index
 from likewise.search.structures import KINDS
-from likewise.training.run import Encoder
+from likewise.training.encoder import Encoder
 
 SOURCE, ENCODER, STEPS, BATCH = "mnist5k", "resnet_tiny", 600, 128
 VIEWS, QUERIES, K = 20, 1_000, 10

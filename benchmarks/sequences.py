@@ -15,9 +15,9 @@ import torch
 
 from benchmarks.measure import describe_machine, quote_in_readme, race, table, write_section
 from likewise import encoders
+from likewise.losses.catalog import LOSSES
 from likewise.training.plan import make_plan
 from likewise.training.progress import Observer
-from likewise.training.scores import SCORES
 from likewise.training.trainer import Trainer
 
 BATCH, FRAMES, HORIZON, CANDIDATES = 64, 128, 12, 128
@@ -52,7 +52,7 @@ def contestants(name: str, folder: Path) -> dict[str, Callable[[], object]]:
         query.grad = key.grad = None
         found = learner.dictionary.lookup(key, ids)
         look_ups = learner.look_ups(query, found, ids, batch)
-        values = [SCORES["info_nce"](learner.loss, look_up) for look_up in look_ups]
+        values = [LOSSES["info_nce"].score(learner.loss, look_up) for look_up in look_ups]
         torch.stack(values).mean().backward()
 
     return {"step": lambda: learner.step(trainer.batches.at(0), 1000), "loss": loss}

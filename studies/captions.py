@@ -19,12 +19,12 @@ import torch
 from numpy.typing import NDArray
 
 from benchmarks.measure import describe_machine, table
-from likewise.evaluation.cross_modal import cross_modal
-from likewise.pairs.captions import matches
 from likewise.encoders.features import features
+from likewise.evaluation.cross_modal import cross_modal
+from likewise.modalities.text import matches
+from likewise.training.encoder import CaptionEncoder
 from likewise.training.plan import make_plan
 from likewise.training.progress import Observer
-from likewise.training.run import CaptionEncoder
 from likewise.training.trainer import Trainer
 from studies.page import measured_once, print_row, write_section
 

@@ -9,15 +9,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from likewise.encoders.features import features
 from likewise.evaluation.few_labels import few_labels
 from likewise.evaluation.geometry import alignment, geometry
 from likewise.evaluation.knn import knn
+from likewise.modalities import MODALITIES
+from likewise.pairs.catalog import build_tower
 from likewise.randomness import generator
-from likewise.encoders.features import features
+from likewise.training.about import fitted
 from likewise.training.plan import Plan, make_plan
 from likewise.training.progress import Observer
-from likewise.training.run import build_augmentation, preprocessing
-from likewise.training.towers import build_tower
 from likewise.training.trainer import Trainer
 from studies.page import measured_once
 
@@ -71,9 +72,10 @@ def references(study: str, test: float, seed: int) -> dict[str, dict[str, float]
 
     def measurement() -> dict[str, Any]:
         ready = make_plan(SOURCE, "simclr", asked, progress=False)
-        everything, about = np.arange(len(ready.items)), preprocessing(ready.recipe, ready.items, ready.train)
+        everything, about = np.arange(len(ready.items)), fitted(ready.recipe, ready.items, ready.train)
         backbone = build_tower(ready.recipe, about).encoder
-        untrained = features(backbone, build_augmentation(ready.recipe, about), ready.items, everything)
+        augmentation = MODALITIES[about["modality"]].augmentation(ready.recipe, about)
+        untrained = features(backbone, augmentation, ready.items, everything)
         pixels = torch.from_numpy(ready.items[everything]).flatten(1).float() / 255
         return {"raw pixels": judge(ready, pixels), "untrained encoder": judge(ready, untrained)}
 

@@ -18,13 +18,12 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from benchmarks.measure import describe_machine, table
-from likewise import data
-from likewise.commands import raw
+from likewise import data, modalities
 from likewise.commands.finetune import finetune, pick_labelled
 from likewise.evaluation.linear import linear_probe
+from likewise.training.encoder import Encoder
 from likewise.training.plan import make_plan
 from likewise.training.progress import Observer
-from likewise.training.run import Encoder
 from likewise.training.trainer import Trainer
 from studies.page import COLOURS, grid, measured_once, picture, print_row, write_section
 from studies.sweep import Runs, mean
@@ -88,7 +87,7 @@ def statistics(items: data.Items, share: float, draw: int) -> dict[str, Any]:
 
     def part(ids: NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor]:
         assert items.labels is not None
-        return raw.vectors(items, ids), torch.from_numpy(items.labels[ids])
+        return modalities.of(items.main).baseline(items.main, ids), torch.from_numpy(items.labels[ids])
 
     def measurement() -> dict[str, Any]:
         return {"accuracy": linear_probe(*part(picked), *part(test)).accuracy}

@@ -20,14 +20,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from benchmarks.measure import describe_machine, table
-from likewise import data
-from likewise.commands import raw
-from likewise.evaluation.linear import linear_probe
+from likewise import data, modalities
 from likewise.encoders.features import features
+from likewise.evaluation.linear import linear_probe
+from likewise.pairs.catalog import build_tower
+from likewise.training.about import fitted
 from likewise.training.plan import make_plan
 from likewise.training.progress import Observer
-from likewise.training.run import build_augmentation, preprocessing
-from likewise.training.towers import build_tower
 from likewise.training.trainer import Trainer
 from studies.page import COLOURS, grid, measured_once, picture, print_row, write_section
 from studies.sweep import Runs, cell, mean
@@ -97,7 +96,7 @@ def train(arrays: Arrays, test: NDArray[Any], horizon: int, seed: int) -> tuple[
         trainer = Trainer(ready, Path(folder), Observer())
         encoder = trainer.run().encoder
         seconds = time.monotonic() - began
-        ahead = trainer.accuracy_ahead(ready.test)
+        ahead = trainer.measure_held_out(ready.test).get("accuracy", [])
     vectors = features(encoder.backbone, encoder.augmentation, ready.items, np.arange(len(ready.items)))
     return vectors, {"seconds": seconds, "ahead": ahead}
 
@@ -109,13 +108,13 @@ def reference(arrays: Arrays, name: str, seed: int) -> dict[str, Any]:
         unheard = arrays["speaker"] == UNHEARD[SEEDS.index(seed)]
         asked = SETTINGS | {"seed": seed}
         ready = make_plan(source(arrays, arrays["is_test"]), "cpc", asked, progress=False)
-        everything = np.arange(len(ready.items))
+        everything, modality = np.arange(len(ready.items)), modalities.of(ready.items.main)
         if name == "untrained":
-            about = preprocessing(ready.recipe, ready.items, ready.train)
+            about = fitted(ready.recipe, ready.items, ready.train)
             encoder = build_tower(ready.recipe, about).encoder
-            vectors = features(encoder, build_augmentation(ready.recipe, about), ready.items, everything)
+            vectors = features(encoder, modality.augmentation(ready.recipe, about), ready.items, everything)
         else:
-            vectors = raw.vectors(ready.items, everything)
+            vectors = modality.baseline(ready.items.main, everything)
         found = {label: probe(vectors, arrays[label], arrays["is_test"]) for label in ("digit", "speaker")}
         return found | {"unheard": probe(vectors, arrays["digit"], unheard)}
 

@@ -13,9 +13,11 @@ from typer.testing import CliRunner
 
 import likewise
 from likewise.cli import app
+from likewise.modalities import MODALITIES
+from likewise.pairs.catalog import PAIRS
 from likewise.recipe import Recipe, RecipeError, read_toml
 from likewise.training import plan
-from likewise.training.run import build_augmentation, build_backbone, build_head, preprocessing
+from likewise.training.about import fitted
 
 FOLDER = Path(__file__).parents[1] / "recipes"
 FILES = sorted(FOLDER.iterdir())
@@ -111,16 +113,17 @@ def test_nothing_is_left_to_be_chosen_and_the_network_is_the_papers(file, here):
     ready = plan.make_plan(stand_in(file, here), None, asked | fits, progress=False)
     assert ready.chosen == ()
     assert {key: ready.recipe.value(key) for key in asked} == asked | fits
-    about = preprocessing(ready.recipe, ready.items, ready.train)
-    backbone = build_backbone(ready.recipe, "image", 3, about["size"])
+    about = fitted(ready.recipe, ready.items, ready.train)
+    modality = MODALITIES[about["modality"]]
+    backbone = modality.build(ready.recipe, about)
+    assert (modality.name, about["channels"]) == ("image", 3)
     assert about["size"] == (32 if of_cifar else 224)
     assert backbone.dim == FEATURES[asked["encoder.name"]]
     assert (backbone.conv1.kernel_size, backbone.conv1.stride) == (((3, 3), (1, 1)) if of_cifar else ((7, 7), (2, 2)))
-    linear = [
-        tuple(layer.weight.shape) for layer in build_head(ready.recipe, backbone) if hasattr(layer, "in_features")
-    ]
+    head = PAIRS[ready.recipe.pairs.kind].build_head(ready.recipe, backbone)
+    linear = [tuple(layer.weight.shape) for layer in head if hasattr(layer, "in_features")]
     assert linear == ([(128, 512)] if file.stem == "moco_v2_cifar10" else [(2048, 2048), (128, 2048)])
-    views = build_augmentation(ready.recipe, about)
+    views = modality.augmentation(ready.recipe, about)
     strength = 0.8 if file.stem == "simclr_imagenet" else 0.4
     assert views.crop.scale == ((0.2, 1.0) if file.stem == "moco_v2_imagenet" else (0.08, 1.0))
     assert (views.jitter.brightness, views.jitter.hue, views.jitter.p) == (strength, strength / 4, 0.8)

@@ -24,8 +24,10 @@ from likewise.cli import app
 from likewise.commands.export import CARD, ExportError, export
 from likewise.data import DataError
 from likewise.locks import only_writer
+from likewise.modalities import MODALITIES
+from likewise.pairs.catalog import PAIRS
 from likewise.recipe import Recipe
-from likewise.training.run import Encoder, build_backbone, build_head
+from likewise.training.encoder import Encoder
 
 ENDINGS = {"safetensors": "safetensors", "onnx": "onnx", "torchscript": "pt"}
 
@@ -48,22 +50,24 @@ def sounds(tmp_path_factory):
     return likewise.train("sounds", steps=1, batch_size=16, out=folder, progress=False)
 
 
-def made(name, *, kind="image", channels=3, size=32, **settings):
+def made(name, *, modality="image", channels=3, size=32, **settings):
     """An encoder that was not trained, whose norms are not at their start."""
+    kind = "sequence" if modality in ("audio", "series") else modality
     preset = {"image": "simclr", "vector": "vector", "sequence": "sequence"}[kind]
     values = {"method": "simclr", "encoder.name": name, "pairs.preset": preset} | settings
     recipe = Recipe().with_values(values)
     torch.manual_seed(0)
-    backbone = build_backbone(recipe, kind, channels, size)
-    head = build_head(recipe, backbone)
+    about = {"modality": modality, "kind": kind, "channels": channels, "size": size, "stored": 0, "rate": 0}
+    backbone = MODALITIES[modality].build(recipe, about)
+    head = PAIRS[recipe.pairs.kind].build_head(recipe, backbone)
     for part in backbone.modules():
         if isinstance(part, nn.BatchNorm2d):
             part.running_mean.normal_()
             part.running_var.uniform_(0.5, 2)
     width = size if kind == "vector" else channels
     mean, std = ([0.5, -3.0, 100.0] * width)[:width], ([1.0, 0.1, 20.0] * width)[:width]
-    about = {"kind": kind, "channels": channels, "size": size, "stored": 0, "fingerprint": "f" * 64, "rate": 0}
-    return Encoder(backbone, head, recipe, about | {"mean": mean, "std": std}).eval()
+    about |= {"fingerprint": "f" * 64, "mean": mean, "std": std}
+    return Encoder(backbone, head, recipe, about).eval()
 
 
 def network_of(path):
@@ -181,9 +185,9 @@ numpy.save("features.npy", network(torch.from_numpy(numpy.load("pixels.npy"))).d
 NETWORKS = {
     "vit_tiny": {"size": 16},
     "resnet18": {"channels": 1, "size": 16, "encoder.stem": "imagenet"},
-    "mlp": {"kind": "vector", "channels": 1, "size": 5},
-    "sensors": {"kind": "sequence", "size": 32},
-    "sensors, transformer": {"kind": "sequence", "size": 32, "encoder.context": "transformer"},
+    "mlp": {"modality": "vector", "channels": 1, "size": 5},
+    "sensors": {"modality": "series", "size": 32},
+    "sensors, transformer": {"modality": "series", "size": 32, "encoder.context": "transformer"},
 }
 
 
@@ -613,7 +617,7 @@ def test_anyones_encoder_of_sequences_may_take_one_length(here, monkeypatch):
     (here / "own.py").write_text(flat.format(line="pass"))
     monkeypatch.syspath_prepend(here)
     monkeypatch.delitem(sys.modules, "own", raising=False)
-    encoder = made("own:Network", kind="sequence", channels=2, size=16)
+    encoder = made("own:Network", modality="series", channels=2, size=16)
     export(encoder, "net.onnx")
     assert beside("net.onnx")["shape"] == ["n", 16, 2]
     samples = torch.randn(6, 16, 2)

@@ -31,8 +31,9 @@ from likewise.explorer.server import application
 from likewise.recipe import Recipe, read_toml
 from likewise.report.contents import charts
 from likewise.training import checkpoint
+from likewise.training.encoder import load
 from likewise.training.plan import make_plan
-from likewise.training.run import Run, load
+from likewise.training.run import Run
 from tests.fuzz.mutations import archive, mutated, png
 
 SIDE, COUNT = 12, 6

@@ -21,12 +21,12 @@ def score(a: Tensor, b: Tensor, temperature, similarity: str) -> Tensor:
 
 
 def share_an_id(one, other) -> bool:
-    """-1 is nobody's id: it matches nothing."""
-    return any(x == y and x != -1 for x, y in zip(as_tuple(one), as_tuple(other), strict=True))
+    """A negative id is nobody's: it matches nothing."""
+    return any(x == y and x >= 0 for x, y in zip(as_tuple(one), as_tuple(other), strict=True))
 
 
 def is_padding(ids) -> bool:
-    return all(x == -1 for x in as_tuple(ids))
+    return all(x < 0 for x in as_tuple(ids))
 
 
 def as_tuple(ids):

@@ -9,13 +9,19 @@ from hypothesis import strategies as st
 
 from likewise import losses
 from likewise.data.tokens import PADDING, Tokenizer
-from likewise.pairs.captions import Captions, flat, matches
+from likewise.modalities.text import matches
+from likewise.pairs.across import Across
 
 TEXTS = (("a dog", "a small dog, asleep"), ("a cat",), ("A Dog", "two dogs", "a dog"), ("a red fox",))
 
 
 def rng(seed=0):
     return torch.Generator().manual_seed(seed)
+
+
+def flat(captions):
+    """All captions, item by item."""
+    return [text for texts in captions for text in texts]
 
 
 @functools.cache
@@ -25,7 +31,7 @@ def tokenizer():
 
 def pairs_of(captions, groups=None):
     tokens = tokenizer().encode(flat(captions), 32)
-    return Captions(captions, tokens, None if groups is None else torch.tensor(groups))
+    return Across(captions, tokens, None if groups is None else torch.tensor(groups))
 
 
 items = st.lists(
@@ -77,7 +83,7 @@ def test_a_row_draws_the_same_whatever_the_other_rows_are():
 @settings(max_examples=50)
 @given(captions=items, seed=st.integers(0, 1000), data=st.data())
 def test_ids_are_shared_by_items_of_a_group_and_by_equal_captions(captions, seed, data):
-    """Equal: by what their tokens say, which are of lower case and composed."""
+    """Equal: but for case and composition, which no token tells apart."""
     size = len(captions)
     groups = data.draw(st.none() | st.lists(st.integers(0, 3), min_size=size, max_size=size))
     pairs = pairs_of(captions, groups)
@@ -97,7 +103,7 @@ def test_ids_are_shared_by_items_of_a_group_and_by_equal_captions(captions, seed
 def test_captions_of_the_same_tokens_share_their_id():
     texts = (("CAF\u00c9", "cafe\u0301"), ("Caf\u00e9",), ("cafe",))
     tokens = tokenizer().encode(flat(texts), 32)
-    pairs = Captions(texts, tokens)
+    pairs = Across(texts, tokens)
     ids = pairs.ids(torch.tensor([0, 0, 1, 2]), torch.arange(4))[:, 1].tolist()
     for i in range(4):
         for j in range(4):
@@ -116,16 +122,18 @@ def test_captions_of_the_same_tokens_share_their_id():
     ],
 )
 def test_they_are_distinct_where_nothing_is_shared(captions, groups, distinct):
-    assert pairs_of(captions, groups).distinct is distinct
+    pairs = pairs_of(captions, groups)
+    assert pairs.distinct(each_once=True) is distinct
+    assert pairs.distinct(each_once=False) is distinct
 
 
-def test_captions_that_differ_only_where_nobody_reads_are_one():
-    """Of a long caption the beginning is read: two of one beginning are the same to the encoder."""
+def test_captions_that_differ_only_where_nobody_reads_are_two():
+    """Of a long caption the beginning is read, but what was written decides which captions are the same."""
     texts = [["a dog and a cat"], ["a dog and a hen"], ["a hen"]]
-    pairs = Captions(texts, tokenizer().encode(flat(texts), 4))
-    first, second, third = pairs.ids(torch.arange(3), torch.arange(3))[:, 1].tolist()
-    assert first == second != third
-    assert not pairs.distinct
+    pairs = Across(texts, tokenizer().encode(flat(texts), 4))
+    assert torch.equal(*pairs.tokens[:2])
+    assert pairs.ids(torch.arange(3), torch.arange(3))[:, 1].unique().numel() == 3
+    assert pairs.distinct(each_once=True)
 
 
 @settings(max_examples=50)
@@ -137,7 +145,7 @@ def test_ids_of_distinct_pairs_never_meet(captions, seed, data):
     rows = torch.arange(size)
     ids = pairs.ids(rows, pairs.partners(rows, rng(seed)))
     meet = any(len(set(column)) < size for column in ids.T.tolist())
-    assert not (pairs.distinct and meet)
+    assert not (pairs.distinct(each_once=True) and meet)
 
 
 # --- tokens --------------------------------------------------------------------------------------------
@@ -146,7 +154,7 @@ def test_ids_of_distinct_pairs_never_meet(captions, seed, data):
 @settings(max_examples=50)
 @given(seed=st.integers(0, 1000), rows=st.lists(st.integers(0, 3), min_size=1, max_size=6))
 def test_what_is_read_are_the_drawn_captions_as_long_as_the_longest(seed, rows):
-    pairs = Captions(TEXTS, tokenizer().encode(flat(TEXTS), 32))
+    pairs = Across(TEXTS, tokenizer().encode(flat(TEXTS), 32))
     partners = pairs.partners(torch.tensor(rows), rng(seed))
     tokens = pairs.read(partners)
     drawn = [flat(TEXTS)[partner] for partner in partners.tolist()]
@@ -202,15 +210,11 @@ def test_matches_of_a_few():
     assert pairs.tolist() == [[0, 0], [0, 1], [1, 2], [2, 0], [2, 3], [3, 4]]
 
 
-def test_flat_is_item_by_item():
-    assert flat([["b", "a"], [], ["a"]]) == ["b", "a", "a"]
-
-
 # --- errors --------------------------------------------------------------------------------------------
 
 CASES = {
     "captions must have one or more texts of each item, got an item without": lambda: pairs_of([["a"], []]),
-    "tokens must have one row a caption, 3, got 2": lambda: Captions((("a", "b"), ("c",)), torch.ones(2, 4).long()),
+    "tokens must have one row a caption, 3, got 2": lambda: Across((("a", "b"), ("c",)), torch.ones(2, 4).long()),
 }
 
 
@@ -223,4 +227,4 @@ def test_errors_to_the_letter(sentence):
 
 def test_no_items_are_refused():
     with pytest.raises(ValueError, match=r"^captions must have one or more texts of each item, got an item without$"):
-        Captions((), torch.ones(0, 4).long())
+        Across((), torch.ones(0, 4).long())

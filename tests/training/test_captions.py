@@ -9,12 +9,13 @@ from torch import nn
 
 import likewise
 from likewise.data.words import all_words
+from likewise.losses.catalog import LOSSES
 from likewise.recipe import RecipeError
 from likewise.training import learner as module
+from likewise.training.encoder import CaptionEncoder
 from likewise.training.plan import make_plan
 from likewise.training.progress import Observer, words
-from likewise.training.run import CaptionEncoder, RunError
-from likewise.training.scores import SCORES
+from likewise.training.run import RunError
 from likewise.training.signals import Interrupted
 from likewise.training.trainer import Trainer
 from tests.training.conftest import assert_same
@@ -179,7 +180,7 @@ def test_items_of_one_caption_or_group_are_not_each_others_negatives(tmp_path):
     learner, batch = run.learner, run.batches.at(0)
     image, text, ids = learner.encode(batch)
     taken = learner.look_ups(image, learner.dictionary.lookup(text, ids), ids, batch)[0]
-    found = SCORES["symmetric_info_nce"](learner.loss, taken)
+    found = LOSSES["symmetric_info_nce"].score(learner.loss, taken)
     cosine = nn.functional.normalize(image, dim=1) @ nn.functional.normalize(text, dim=1).T
     scores = cosine / learner.loss.temperature
     items = run.plan.train[batch.items.numpy()]

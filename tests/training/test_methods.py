@@ -14,10 +14,11 @@ import likewise
 from likewise import methods
 from likewise.evaluation.few_labels import few_labels
 from likewise.evaluation.knn import knn
+from likewise.pairs.catalog import build_tower
 from likewise.recipe import Recipe, RecipeError
 from likewise.training import plan
-from likewise.training.run import Encoder, preprocessing
-from likewise.training.towers import build_tower
+from likewise.training.about import fitted
+from likewise.training.encoder import Encoder
 from tests.waves import series
 
 LEARNING = {"encoder.name": "resnet_tiny", "training.steps": 40, "training.batch_size": 64, "data.test": 0.3}
@@ -37,7 +38,7 @@ def figures(encoder, ready):
 def untrained(preset):
     """The same architecture, weights before the first step and pre-processing, as a run would have had them."""
     ready = plan.make_plan("digits", "moco", {**LEARNING, "pairs.preset": preset}, progress=False)
-    about = preprocessing(ready.recipe, ready.items, ready.train)
+    about = fitted(ready.recipe, ready.items, ready.train)
     tower = build_tower(ready.recipe, about).eval()
     return figures(Encoder(tower.encoder, tower.head, ready.recipe, about), ready)
 
@@ -64,7 +65,7 @@ def test_the_untrained_encoder_is_the_run_before_its_first_step(tmp_path):
     settings |= {"encoder.name": "tests.training.plain_encoder:plain"}
     run = likewise.train("digits", method="simclr", out=tmp_path, settings=settings, progress=False)
     ready = plan.make_plan("digits", "simclr", settings, progress=False)
-    start = build_tower(ready.recipe, preprocessing(ready.recipe, ready.items, ready.train)).encoder.state_dict()
+    start = build_tower(ready.recipe, fitted(ready.recipe, ready.items, ready.train)).encoder.state_dict()
     for name, value in run.encoder.state_dict().items():
         assert torch.equal(value, start[name])
 

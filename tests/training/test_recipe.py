@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 
 import likewise
 from likewise import losses
+from likewise.pairs.catalog import build_tower
 from likewise.recipe import Recipe, RecipeError, check_choice, known_keys, parse_settings, read_toml
 from likewise.training import plan
+from likewise.training.about import fitted
 
 KINDS = {
     int: st.integers(-(2**60), 2**60),
@@ -215,8 +217,8 @@ def test_fault_11_momentum_0_999_keeps_0_999(tmp_path):
     )
     kept = likewise.training.checkpoint.newest(run.folder / "checkpoints").tensors
     ready = plan.make_plan(vectors(), "e2e", read_toml(run.folder / "recipe.toml"), progress=False)
-    about = likewise.training.run.preprocessing(ready.recipe, ready.items, ready.train)
-    start = likewise.training.towers.build_tower(ready.recipe, about).state_dict()
+    about = fitted(ready.recipe, ready.items, ready.train)
+    start = build_tower(ready.recipe, about).state_dict()
     moved = 0
     for name, before in start.items():
         encoder, copy = kept[f"tower.{name}"], kept[f"copy.copy.{name}"]

@@ -7,14 +7,14 @@ import pytest
 import torch
 
 import likewise
-from likewise import data, ranks
+from likewise import data, modalities, ranks
 from likewise.data import DataError
 from likewise.pairs.future import FRAMES, Future
 from likewise.pairs.groups import Groups
 from likewise.pairs.views import Views
 from likewise.recipe import RecipeError
-from likewise.training.batches import Batches, visits
-from likewise.training.plan import hop_of, make_plan
+from likewise.training.batches import Batches
+from likewise.training.plan import make_plan
 from likewise.training.plan_lines import lines
 from tests.training.conftest import rows, whole
 from tests.waves import clips, series
@@ -245,7 +245,7 @@ def test_cpc_by_views_has_a_head_of_views():
 def test_the_frames_of_anyones_encoder_are_its_own(tmp_path):
     encoder = "tests.training.plain_encoder:of_long_frames"
     ready = planned(series(60, t=64), "cpc", encoder__name=encoder)
-    assert hop_of(ready.recipe, ready.items) == 6
+    assert modalities.of(ready.items.main).hop(ready.recipe, ready.items.main) == 6
     assert ready.recipe.pairs.window % 6 == 0
     assert finite(trained(series(60, t=64), tmp_path / "run", encoder=encoder, settings={"pairs.window": 48}))
 
@@ -253,13 +253,13 @@ def test_the_frames_of_anyones_encoder_are_its_own(tmp_path):
 def test_one_long_recording_is_enough(tmp_path):
     run = trained(series(1, t=4000)["x"], tmp_path / "run", settings={"pairs.window": 32})
     assert finite(run)
-    assert len(visits(data.open(series(1, t=4000)["x"]), np.arange(1), 32)) == 125
+    assert len(data.open(series(1, t=4000)["x"]).main.visits(np.arange(1), 32)) == 125
 
 
 def test_windows_of_pairs_future_begin_where_frames_begin():
     """So a frame of two windows of one sequence is one frame, or two that do not overlap by a part."""
     ready = planned(series(4, t=400, lengths=np.full(4, 400)), "cpc", pairs__window=32)
-    hop = hop_of(ready.recipe, ready.items)
+    hop = modalities.of(ready.items.main).hop(ready.recipe, ready.items.main)
     options = {"size": 8, "seed": 0, "workers": 0, "window": 32}
     starts = torch.cat(
         [Batches(ready.items, ready.train, Future(), grid=hop, **options).at(i).starts for i in range(5)]
@@ -475,8 +475,8 @@ def test_each_of_two_views_has_a_window_of_its_own_and_a_future_has_one(items):
 
 
 def test_a_long_sequence_comes_once_an_epoch_for_each_whole_window_in_it(items):
-    assert np.bincount(visits(items, np.arange(8), WINDOW)).tolist() == [1, 1, 1, 4, 1, 1, 2, 1]
-    assert visits(items, np.array([3, 6]), WINDOW).tolist() == [0, 0, 0, 0, 1, 1], "places in the training part"
+    assert np.bincount(items.main.visits(np.arange(8), WINDOW)).tolist() == [1, 1, 1, 4, 1, 1, 2, 1]
+    assert items.main.visits(np.array([3, 6]), WINDOW).tolist() == [0, 0, 0, 0, 1, 1], "places in the training part"
     made = batches(items, Future())
     assert made.per_epoch == 2
     epoch = torch.cat([made.places(0), made.places(1)])
@@ -484,7 +484,7 @@ def test_a_long_sequence_comes_once_an_epoch_for_each_whole_window_in_it(items):
     assert not made.distinct, "two windows of one sequence may meet in a batch"
     assert batches(items, Future(), window=40).distinct
     vectors = data.open(np.zeros((5, 3), np.float32))
-    assert visits(vectors, np.array([1, 4]), 0).tolist() == [0, 1]
+    assert vectors.main.visits(np.array([1, 4]), 0).tolist() == [0, 1]
 
 
 def test_two_long_recordings_are_enough_to_train_on(tmp_path):

@@ -15,9 +15,9 @@ import likewise
 from likewise.cli import app
 from likewise.search.searcher import Searcher
 from likewise.training import trust
+from likewise.training.encoder import load
 from likewise.training.plan import make_plan
 from likewise.training.progress import Observer
-from likewise.training.run import load
 from likewise.training.trainer import Trainer
 from likewise.training.trust import TrustError
 

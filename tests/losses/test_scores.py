@@ -7,9 +7,12 @@ import torch
 
 from likewise import dictionaries, losses, ranks
 from likewise.dictionaries import Found
+from likewise.losses import margin
+from likewise.losses.catalog import LOSSES, build_loss
+from likewise.losses.look_up import LookUp
+from likewise.losses.masks import as_columns, share_an_id
+from likewise.losses.policies import parse_policy
 from likewise.recipe import Loss, RecipeError
-from likewise.training import scores
-from likewise.training.scores import SCORES, LookUp, build_loss, parse_policy, same_ids
 from tests.losses import slow
 from tests.losses.conftest import rows
 
@@ -36,7 +39,11 @@ def queued(ids=ITEMS, others=9):
 
 
 def score(kind, step, items=50, **options):
-    return SCORES[kind](build_loss(Loss(kind=kind, **options), items).double(), step)
+    return LOSSES[kind].score(build_loss(Loss(kind=kind, **options), items).double(), step)
+
+
+def same_ids(a, b):
+    return share_an_id(as_columns(a), as_columns(b))
 
 
 def assert_equal_with_gradient(value, expected, *inputs):
@@ -119,7 +126,7 @@ def test_nce_tells_a_slot_from_drawn_ones_and_stays_near_the_slot_as_it_was():
     found = bank.lookup(query.detach(), ITEMS, torch.Generator().manual_seed(4))
     step = look_up(query, found, ITEMS)
     loss = build_loss(Loss(kind="nce", temperature=0.3, proximal=2.0), items=12).double()
-    value = SCORES["nce"](loss, step)
+    value = LOSSES["nce"].score(loss, step)
     # Of the first batch: Z = items · mean e^s over all pairs of a query and a slot that is not its own.
     terms = [
         slow.score(query[i], found.negatives[j], 0.3, "cosine").exp()
@@ -144,7 +151,7 @@ def test_nce_tells_a_slot_from_drawn_ones_and_stays_near_the_slot_as_it_was():
 @pytest.mark.parametrize("at_once", [2**16, 1], ids=["in one block", "row by row"])
 @pytest.mark.parametrize("ids", [ITEMS, GROUPS], ids=["items", "groups"])
 def test_pair_margin_takes_every_pair_of_the_batch_and_averages_same_and_other_apart(monkeypatch, ids, at_once):
-    monkeypatch.setattr(scores, "PAIRS_AT_ONCE", at_once)
+    monkeypatch.setattr(margin, "PAIRS_AT_ONCE", at_once)
     step = in_batch(ids)
     all_rows, all_ids = [*step.query, *step.found.positive], ids.tolist() * 2
     same, other = [], []
@@ -218,9 +225,11 @@ def test_negatives_are_counted_without_those_that_share_an_id():
     assert in_batch().negatives_a_query() == N - 1
 
 
-def test_minus_one_is_nobodys_id():
-    assert same_ids(torch.tensor([-1, 2]), torch.tensor([-1, 2])).tolist() == [[False, False], [False, True]]
-    a, b = torch.tensor([[1, -1]]), torch.tensor([[2, -1], [1, 5], [9, 1]])
+@pytest.mark.parametrize("nobody", [-1, -7])
+def test_a_negative_id_is_nobodys(nobody):
+    ids = torch.tensor([nobody, 2])
+    assert same_ids(ids, ids).tolist() == [[False, False], [False, True]]
+    a, b = torch.tensor([[1, nobody]]), torch.tensor([[2, nobody], [1, 5], [9, 1]])
     assert same_ids(a, b).tolist() == [[False, True, False]]
 
 
@@ -266,8 +275,13 @@ def test_a_loss_that_cannot_be_is_a_recipe_error():
         build_loss(Loss(kind="triplet", margin=-1.0), 10)
 
 
+def test_only_info_nce_has_a_choice_of_similarity():
+    compared_by = {name: kind.similarity(Loss(kind=name, similarity="dot")) for name, kind in LOSSES.items()}
+    assert compared_by == {name: "dot" if name == "info_nce" else "cosine" for name in LOSSES}
+
+
 def test_only_a_learnable_loss_has_a_parameter():
-    for kind in SCORES:
+    for kind in LOSSES:
         assert not list(build_loss(Loss(kind=kind), 10).parameters())
-    for kind in set(SCORES) - {"pair_margin", "triplet"}:
+    for kind in set(LOSSES) - {"pair_margin", "triplet"}:
         assert len(list(build_loss(Loss(kind=kind, learnable=True), 10).parameters())) >= 1

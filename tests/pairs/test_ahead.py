@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from likewise import dictionaries, ranks
 from likewise.dictionaries import Found
 from likewise.losses import tiles as tiling
+from likewise.losses.catalog import LOSSES, build_loss
+from likewise.losses.look_up import LookUp
+from likewise.pairs.batch import Batch
 from likewise.pairs.future import Future
 from likewise.recipe import Loss
-from likewise.training.ahead import look_ups_ahead
-from likewise.training.batches import Batch
-from likewise.training.scores import SCORES, LookUp, build_loss
 from tests.losses import slow
 from tests.losses.conftest import assert_same, rows
 
@@ -59,13 +59,13 @@ def ids_of(pairs, *, items=ITEMS, first=(0, 0, 0, 0), lengths=LENGTHS, frames=FR
 
 
 def ask(pairs, query, found, ids, batch=None, size=N):
-    return look_ups_ahead(pairs, query, found, ids, a_batch() if batch is None else batch, size=size, seed=1)
+    return pairs.look_ups(query, found, ids, None, a_batch() if batch is None else batch, size=size, seed=1)
 
 
 def score(look_ups, *, similarity="dot", temperature=1.0, policy=""):
     """As a step does it: the mean over steps ahead."""
     loss = build_loss(Loss(kind="info_nce", similarity=similarity, temperature=temperature, policy=policy), 10)
-    values = [SCORES["info_nce"](loss.double(), look_up) * look_up.weight for look_up in look_ups]
+    values = [LOSSES["info_nce"].score(loss.double(), look_up) * look_up.weight for look_up in look_ups]
     return torch.stack(values).mean()
 
 
@@ -174,7 +174,7 @@ def test_a_step_farther_ahead_than_any_sequence_counts_zero_and_has_no_gradient(
     query, key = rows(N, FRAMES, 9, DIM), rows(N * FRAMES, DIM, seed=1)
     ids = ids_of(pairs)
     look_ups = ask(pairs, query, Found(key, key, ids), ids)
-    assert [bool(look_up.there.any()) for look_up in look_ups] == [True] * 5 + [False] * 4
+    assert [bool(look_up.is_valid.any()) for look_up in look_ups] == [True] * 5 + [False] * 4
     for look_up in look_ups[5:]:
         value = score([look_up])
         assert value == 0
@@ -249,7 +249,7 @@ def test_fault_10_step_t_excluded_instead_of_t_plus_k(negatives, k):
         pairs = Only([chosen], horizon=k, negatives=negatives)
         ids = ids_of(pairs, items=[4], first=(0,), lengths=[k + 1], frames=k + 1)
         look_up = ask(pairs, query, Found(key, key, ids), ids, size=1)[-1]
-        assert look_up.there.tolist() == [True] + [False] * k
+        assert look_up.is_valid.tolist() == [True] + [False] * k
         return score([look_up]).item()
 
     assert value_among(0) == pytest.approx(math.log(1 + 5 / 2), abs=1e-12)
@@ -266,7 +266,7 @@ def test_the_weighted_mean_over_ranks_is_the_loss_of_one_process(monkeypatch, ne
     query, key = rows(N, FRAMES, HORIZON, DIM), rows(N * FRAMES, DIM, seed=1)
     ids = ids_of(pairs)
     whole = ask(pairs, query, Found(key, key, ids), ids)
-    contexts = torch.stack([look_up.there.sum().double() / 2 for look_up in whole])
+    contexts = torch.stack([look_up.is_valid.sum().double() / 2 for look_up in whole])
     monkeypatch.setattr(ranks, "count", lambda: 2)
     monkeypatch.setattr(ranks, "mean", lambda counts: contexts)
     of_ranks = []
@@ -345,7 +345,7 @@ def test_candidates_follow_from_seed_and_step():
     ids = ids_of(pairs)
 
     def drawn(step, seed):
-        found = look_ups_ahead(pairs, query, Found(key, key, ids), ids, a_batch(step=step), size=N, seed=seed)
+        found = pairs.look_ups(query, Found(key, key, ids), ids, None, a_batch(step=step), size=N, seed=seed)
         return [look_up.found.negative_ids.tolist() for look_up in found]
 
     assert drawn(3, 1) == drawn(3, 1)
