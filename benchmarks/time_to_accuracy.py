@@ -17,9 +17,9 @@ import torch
 import likewise
 from benchmarks.measure import describe_machine, quote_in_readme, table, write_section
 from likewise import data, views
+from likewise.encoders.features import features
 from likewise.evaluation.knn import KNN, knn
 from likewise.training import plan
-from likewise.encoders.features import features
 from likewise.training.progress import Observer
 from likewise.training.trainer import Trainer
 

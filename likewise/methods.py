@@ -129,6 +129,49 @@ METHODS = {
             "pairs.preset": "captions",
         },
     ),
+    "dcl": Method(
+        "Yeh et al., 2021",
+        "views",
+        "encoder",
+        "batch",
+        "dcl",
+        {"loss.temperature": 0.1, "encoder.head": "mlp_bn", "pairs.preset": "simclr"},
+    ),
+    "nnclr": Method(
+        "Dwibedi et al., 2021",
+        "views",
+        "encoder",
+        "nearest",
+        "info_nce",
+        {
+            "loss.temperature": 0.1,
+            "dictionary.size": 98_304,
+            "encoder.head": "mlp_bn",
+            "encoder.predictor": "mlp_bn",
+            "pairs.preset": "simclr",
+            "pairs.symmetric": True,
+        },
+    ),
+    # Its loss is the sum of both directions times 2τ; here it is their mean, so the weight is 4τ.
+    "moco_v3": Method(
+        "Chen et al., 2021",
+        "views",
+        "momentum",
+        "batch",
+        "info_nce",
+        {
+            "loss.temperature": 0.2,
+            "loss.weight": 0.8,
+            "keys.momentum": 0.99,
+            "keys.schedule": "cosine",
+            "encoder.name": "vit_tiny",
+            "encoder.fixed_patches": True,
+            "encoder.head": "mlp_bn",
+            "encoder.predictor": "mlp_bn",
+            "pairs.preset": "moco_v2",
+            "pairs.symmetric": True,
+        },
+    ),
 }
 
 
@@ -168,6 +211,10 @@ def refusal(recipe: Recipe) -> str | None:
         )
     if recipe.pairs.symmetric and not pairs.two_views:
         return f"pairs.symmetric needs two views of an item, but pairs {pairs.name} has {pairs.sides_in_words}"
+    if recipe.encoder.predictor and not pairs.two_views:
+        return f"encoder.predictor needs two views of an item, but pairs {pairs.name} has {pairs.sides_in_words}"
+    if recipe.encoder.predictor and loss.one_tower:
+        return f"encoder.predictor is for queries alone, but loss {loss.name} takes every row as query and as key"
     if pairs.keys_learn and keys.by_copy:
         return (
             f"pairs {pairs.name} has keys by the text tower, which learns by their gradient, so keys must be by "

@@ -59,6 +59,8 @@ class Encoder:
     bn_splits: int = 1  # groups of the batch with batch statistics of their own
     init: str = ""  # weights to start from: a file or a run
     frozen: bool = False  # they stay as they are, and only what comes behind the encoder is trained
+    predictor: str = ""  # linear | mlp | mlp_bn: a head behind that of the queries; empty: none
+    fixed_patches: bool = False  # of a ViT: the projection of its patches stays at its random start
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,8 @@ class Loss:
     policy: str = ""  # hardest:K | debiased:PRIOR | hard_weighted:BETA
     proximal: float = 0.0  # of nce
     margin: float = 1.0  # of pair_margin and triplet
+    sigma: float = 0.0  # of dcl: weigh the positives by their similarity at this width; 0: all alike
+    weight: float = 1.0  # the gradient of the loss is multiplied by it
 
 
 @dataclass(frozen=True)

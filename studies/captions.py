@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from likewise.pairs.captions import matches
 from numpy.typing import NDArray
 
 from benchmarks.measure import describe_machine, table
-from likewise.evaluation.cross_modal import cross_modal
-from likewise.pairs.captions import matches
 from likewise.encoders.features import features
+from likewise.evaluation.cross_modal import cross_modal
 from likewise.training.plan import make_plan
 from likewise.training.progress import Observer
 from likewise.training.run import CaptionEncoder

@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 import torch
+from likewise.training.towers import build_tower
 from torch import Tensor
 
+from likewise.encoders.features import features
 from likewise.evaluation.few_labels import few_labels
 from likewise.evaluation.geometry import alignment, geometry
 from likewise.evaluation.knn import knn
 from likewise.randomness import generator
-from likewise.encoders.features import features
 from likewise.training.plan import Plan, make_plan
 from likewise.training.progress import Observer
 from likewise.training.run import build_augmentation, preprocessing
-from likewise.training.towers import build_tower
 from likewise.training.trainer import Trainer
 from studies.page import measured_once
 

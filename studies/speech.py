@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from likewise.training.towers import build_tower
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import Tensor
@@ -22,12 +23,11 @@ from torch import Tensor
 from benchmarks.measure import describe_machine, table
 from likewise import data
 from likewise.commands import raw
-from likewise.evaluation.linear import linear_probe
 from likewise.encoders.features import features
+from likewise.evaluation.linear import linear_probe
 from likewise.training.plan import make_plan
 from likewise.training.progress import Observer
 from likewise.training.run import build_augmentation, preprocessing
-from likewise.training.towers import build_tower
 from likewise.training.trainer import Trainer
 from studies.page import COLOURS, grid, measured_once, picture, print_row, write_section
 from studies.sweep import Runs, cell, mean

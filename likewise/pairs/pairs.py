@@ -20,7 +20,7 @@ from likewise.memory import check_size
 from likewise.modalities.modality import Choice
 from likewise.pairs.batch import Batch
 from likewise.pairs.metric import Metric
-from likewise.pairs.towers import Tower
+from likewise.pairs.towers import PredictingTower, Tower
 from likewise.randomness import generator
 from likewise.recipe import Recipe
 from likewise.views.augmentation import PLAIN
@@ -184,7 +184,10 @@ class Pairs:
     @classmethod
     def build_tower(cls, encoder: nn.Module, head: nn.Module, recipe: Recipe, about: Mapping[str, Any]) -> Tower:
         """Put together what is trained."""
-        return Tower(encoder, head)
+        if not recipe.encoder.predictor:
+            return Tower(encoder, head)
+        dim: int = head.dim  # type: ignore[assignment]
+        return PredictingTower(encoder, head, encoders.build_head(recipe.encoder.predictor, dim, dim))
 
     # Drawing
 

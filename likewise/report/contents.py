@@ -253,7 +253,8 @@ def histogram(trainer: Trainer) -> dict[str, Any]:
 def some_pairs(learner: Learner, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
     """Return rows (n, d) that should agree, as the loss compares them, and their ids."""
     some = batch.first(PAIRED)
-    one, other = learner.pairs.sides(learner.tower(*learner.inputs_of(some, ALL)))
+    queries, keys = learner.tower.queries_and_keys(learner.tower(*learner.inputs_of(some, ALL)))
+    one, other = learner.pairs.sides(queries)[0], learner.pairs.sides(keys)[1]
     return learner.pairs.some_rows(one, other, some, lambda: learner.views(some, "first"), learner.tower)
 
 

@@ -16,9 +16,10 @@ import torch
 from torch import nn
 
 from likewise.bounded import read_bounded
+from likewise.modalities.migration import migrated
 from likewise.recipe import Recipe, read_toml
 from likewise.training import metrics
-from likewise.training.about import NEEDED, complaint, migrated
+from likewise.training.about import NEEDED, complaint
 
 if TYPE_CHECKING:
     from likewise.training.encoder import Encoder

@@ -18,8 +18,8 @@ from likewise import data
 from likewise.cli import app
 from likewise.commands import embed as module
 from likewise.data.embeddings import read_embeddings
-from likewise.evaluation.geometry import geometry, verdict
 from likewise.encoders.features import place_of
+from likewise.evaluation.geometry import geometry, verdict
 from likewise.training.signals import Interrupted
 
 

@@ -12,10 +12,10 @@ from torch import nn
 
 import likewise
 from likewise import data
-from likewise.recipe import RecipeError
 from likewise.encoders import features as module
-from likewise.training import trainer
 from likewise.encoders.features import channel_statistics, features, frame_features
+from likewise.recipe import RecipeError
+from likewise.training import trainer
 from likewise.training.run import RunError, save_weights
 from tests.waves import clips, series
 
