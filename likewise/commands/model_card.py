@@ -75,7 +75,7 @@ def card(encoder: Encoder, run: Path | None, folder: Path, records: Mapping[str,
         f"- skipped: {skipped.read_bytes().count(10) if run and skipped.exists() else 'not known'}\n"
         f"- fingerprint: `{about['fingerprint']}`",
         "## Recipe",
-        f"```toml\n{recipe.toml()}```",
+        f"```toml\n{methods.to_toml(recipe)}```",
     ]
     return before + "\n\n".join([BEGIN, *lines, CLOSE]) + after
 

@@ -112,6 +112,7 @@ KIND = DictionaryKind(
     choices=choices,
     # Beside a key its ids and its age are kept.
     numbers=lambda options, dim: {("dictionary.size", "encoder.dim"): options.size * (dim + 6)},
+    options=("size",),
     stores=True,
     fills=True,
 )

@@ -68,5 +68,6 @@ KIND = DictionaryKind(
     title="nearest neighbours in a queue",
     choices=queue_choices,
     numbers=lambda options, dim: {("dictionary.size", "encoder.dim"): options.size * (dim + 6)},
+    options=("size",),
     stores=True,
 )

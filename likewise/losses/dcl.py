@@ -124,4 +124,12 @@ def _score(loss: Module, step: LookUp) -> Tensor:
     return _decoupled(positive * weight, log_sum, mask.valid, loss.reduction)
 
 
-KIND = LossKind("dcl", _build, _score, within_batch=True, one_tower=True, asks_both_views=True)
+KIND = LossKind(
+    "dcl",
+    _build,
+    _score,
+    ("temperature", "learnable", "sigma"),
+    within_batch=True,
+    one_tower=True,
+    asks_both_views=True,
+)

@@ -45,6 +45,7 @@ class Pairs:
     columns = 1  # of ids
 
     # What it declares, for mixtures
+    options: ClassVar[tuple[str, ...]] = ("preset", "symmetric", "window")  # of the recipe's section, besides `kind`
     two_views: ClassVar[bool] = True  # both sides are views of one modality, so that either can be the query
     sides_in_words: ClassVar[str] = "two views"
     one_slot_an_item: ClassVar[bool] = False  # a key stands for its item, as in a memory bank

@@ -48,6 +48,10 @@ class PredictingTower(Tower):
     def keys(self) -> nn.Module:
         return Tower(self.encoder, self.head)
 
+    @property
+    def saved(self) -> dict[str, nn.Module]:
+        return {"predictor": self.predictor, **super().saved}
+
     def queries_and_keys(self, output: Any) -> tuple[Any, Any]:
         predictions, embeddings = output
         return predictions, embeddings

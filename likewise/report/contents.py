@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from likewise import __version__, modalities
+from likewise import __version__, methods, modalities
 from likewise.data import Items, unread
 from likewise.data.parts import Ids, spread
 from likewise.dictionaries.catalog import DICTIONARIES
@@ -63,7 +63,7 @@ def contents(trainer: Trainer, rows: Sequence[dict[str, Any]]) -> dict[str, Any]
         "words": None if captioned is None else by_words(items, looked, captioned, len(ready.test) > 0),
         "neighbours": neighbours(items, known, known_rows, looked, looked_rows),
         "pairs": pairs(trainer),
-        "recipe": recipe.toml(),
+        "recipe": methods.to_toml(recipe),
         "skipped": {
             "count": len(items.skipped),
             "said": unread.in_words(items),
