@@ -154,7 +154,8 @@ METHODS = {
             "pairs.symmetric": True,
         },
     ),
-    # Its loss is the sum of both directions times 2τ; here it is their mean, so the weight is 4τ.
+    # Its loss is the sum of both directions times 2τ; here it is their mean, so the weight is 4τ. The paper looks a
+    # query up among the keys of the other view; here, as in every symmetric method, among those of both views.
     "moco_v3": Method(
         "Chen et al., 2021",
         "views",

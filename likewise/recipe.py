@@ -61,7 +61,7 @@ class Encoder:
     init: str = ""  # weights to start from: a file or a run
     frozen: bool = False  # they stay as they are, and only what comes behind the encoder is trained
     predictor: str = ""  # linear | mlp | mlp_bn: a head behind that of the queries; empty: none
-    fixed_patches: bool = False  # of a ViT: the projection of its patches stays at its random start
+    fixed_patches: bool = False  # the projection of a ViT's patches stays at its random start
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from likewise.pairs.pairs import Pairs
 from likewise.pairs.towers import Tower
 from likewise.pairs.views import Views
 from likewise.randomness import number
-from likewise.recipe import Recipe, RecipeError
+from likewise.recipe import Recipe
 
 PAIRS: dict[str, type[Pairs]] = {pairs.name: pairs for pairs in (Views, Groups, Future, Across)}
 
@@ -26,9 +26,7 @@ def build_tower(recipe: Recipe, about: Mapping[str, Any]) -> Tower:
     options, pairs = recipe.encoder, PAIRS[recipe.pairs.kind]
     torch.manual_seed(number(recipe.seed, "weights"))
     encoder = MODALITIES[about["modality"]].build(recipe, about)
-    if options.fixed_patches:
-        if not isinstance(encoder, VisionTransformer):
-            raise RecipeError(f"encoder.fixed_patches is for a ViT, which has patches, got {options.name}")
+    if options.fixed_patches and isinstance(encoder, VisionTransformer):  # other encoders have no patches
         encoder.patch_embed.requires_grad_(False)
     if options.init:
         encoders.load_weights(encoder, options.init)

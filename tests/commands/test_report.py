@@ -41,7 +41,7 @@ def test_the_command_says_where_the_page_is(runs):
 
 
 def test_mistakes_end_in_one_sentence(runs, tmp_path):
-    with pytest.raises(RunError, match="is not a run: expected a folder with recipe.toml"):
+    with pytest.raises(RunError, match=r"is not a run: expected a folder with recipe\.toml"):
         report(tmp_path, progress=False)
     broken = shutil.copytree(runs / "views", tmp_path / "unfinished")
     (broken / "head.safetensors").unlink()
