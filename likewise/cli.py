@@ -248,6 +248,20 @@ def finetune(
 
 
 @app.command()
+def report(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A finished run's folder.")],
+    data: Annotated[str | None, typer.Option(metavar="DATA", help="Where its data are now, if they moved.")] = None,
+    trust: Trust = False,
+) -> None:
+    """Write the report of a finished run again, from what stands in its folder."""
+    with said_in_one_sentence():
+        from likewise.commands.report import report as run_report
+
+        page = run_report(run, data, trust=trust)
+    say(f"report in {page}")
+
+
+@app.command()
 def embed(
     run: Annotated[str, typer.Argument(metavar="RUN", help="A run's folder.")],
     source: Annotated[

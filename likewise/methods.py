@@ -4,7 +4,9 @@ Which pairs should agree, which dictionary are they looked up in (and who makes 
 scores the look-up? A method is a row of `METHODS`; `refusal` says which mixtures cannot work, and why.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from likewise.dictionaries.catalog import DICTIONARIES, KEYS
@@ -12,7 +14,7 @@ from likewise.losses.catalog import LOSSES
 from likewise.pairs.catalog import PAIRS
 from likewise.pairs.future import NEGATIVES
 from likewise.pairs.pairs import STEPS
-from likewise.recipe import Recipe, RecipeError, check_choice
+from likewise.recipe import FORMAT, Recipe, RecipeError, check_choice, known_keys, read_format
 
 
 @dataclass(frozen=True)
@@ -129,6 +131,50 @@ METHODS = {
             "pairs.preset": "captions",
         },
     ),
+    "dcl": Method(
+        "Yeh et al., 2021",
+        "views",
+        "encoder",
+        "batch",
+        "dcl",
+        {"loss.temperature": 0.1, "encoder.head": "mlp_bn", "pairs.preset": "simclr"},
+    ),
+    "nnclr": Method(
+        "Dwibedi et al., 2021",
+        "views",
+        "encoder",
+        "nearest",
+        "info_nce",
+        {
+            "loss.temperature": 0.1,
+            "dictionary.size": 98_304,
+            "encoder.head": "mlp_bn",
+            "encoder.predictor": "mlp_bn",
+            "pairs.preset": "simclr",
+            "pairs.symmetric": True,
+        },
+    ),
+    # Its loss is the sum of both directions times 2τ; here it is their mean, so the weight is 4τ. The paper looks a
+    # query up among the keys of the other view; here, as in every symmetric method, among those of both views.
+    "moco_v3": Method(
+        "Chen et al., 2021",
+        "views",
+        "momentum",
+        "batch",
+        "info_nce",
+        {
+            "loss.temperature": 0.2,
+            "loss.weight": 0.8,
+            "keys.momentum": 0.99,
+            "keys.schedule": "cosine",
+            "encoder.name": "vit_tiny",
+            "encoder.fixed_patches": True,
+            "encoder.head": "mlp_bn",
+            "encoder.predictor": "mlp_bn",
+            "pairs.preset": "moco_v2",
+            "pairs.symmetric": True,
+        },
+    ),
 }
 
 
@@ -168,6 +214,10 @@ def refusal(recipe: Recipe) -> str | None:
         )
     if recipe.pairs.symmetric and not pairs.two_views:
         return f"pairs.symmetric needs two views of an item, but pairs {pairs.name} has {pairs.sides_in_words}"
+    if recipe.encoder.predictor and not pairs.two_views:
+        return f"encoder.predictor needs two views of an item, but pairs {pairs.name} has {pairs.sides_in_words}"
+    if recipe.encoder.predictor and loss.one_tower:
+        return f"encoder.predictor is for queries alone, but loss {loss.name} takes every row as query and as key"
     if pairs.keys_learn and keys.by_copy:
         return (
             f"pairs {pairs.name} has keys by the text tower, which learns by their gradient, so keys must be by "
@@ -196,16 +246,74 @@ def refusal(recipe: Recipe) -> str | None:
     return None
 
 
-def check(recipe: Recipe) -> None:
-    """Refuse names that are not known and mixtures that cannot work."""
+def check_kinds(recipe: Recipe) -> None:
+    """Refuse names of parts that are not known."""
     check_choice("pairs", recipe.pairs.kind, PAIRS)
     check_choice("keys", recipe.keys.by, KEYS)
     check_choice("dictionary", recipe.dictionary.kind, DICTIONARIES)
     check_choice("loss", recipe.loss.kind, LOSSES)
+
+
+def check(recipe: Recipe) -> None:
+    """Refuse names that are not known and mixtures that cannot work."""
+    check_kinds(recipe)
     check_choice("pairs.negatives", recipe.pairs.negatives, NEGATIVES)
     reason = refusal(recipe)
     if reason:
         raise RecipeError(reason)
+
+
+def options(recipe: Recipe) -> dict[str, tuple[str, ...]]:
+    """Return the options of the parts that a recipe has chosen, by section; other sections are the same for all."""
+    pairs, dictionary = PAIRS[recipe.pairs.kind], DICTIONARIES[recipe.dictionary.kind]
+    return {
+        "pairs": ("kind", *pairs.options),
+        "dictionary": ("kind", *dictionary.options),
+        "loss": ("kind", *LOSSES[recipe.loss.kind].options, "weight"),
+        "text": ("name", "vocabulary", "dropout") if pairs.has_text_tower else (),
+    }
+
+
+def used_keys(recipe: Recipe) -> set[str]:
+    """Return the keys that mean something for the parts that a recipe has chosen."""
+    known = options(recipe)
+
+    def is_used(key: str) -> bool:
+        section, _, name = key.rpartition(".")
+        return section not in known or name in known[section]
+
+    return {key for key in known_keys() if is_used(key)}
+
+
+def to_toml(recipe: Recipe) -> str:
+    """Return the recipe as TOML, with the options of the parts that it has chosen."""
+    return recipe.toml(used_keys(recipe))
+
+
+def read_recipe(path: str | Path) -> dict[str, Any]:
+    """Return the values of a recipe file; of the first format, without those that its parts have no use for."""
+    number, values = read_format(path)
+    chosen = ("pairs.kind", "dictionary.kind", "loss.kind")
+    if number == FORMAT or any(key not in values for key in chosen):
+        return values
+    recipe = Recipe().with_values({key: values[key] for key in chosen})
+    check_kinds(recipe)
+    used = used_keys(recipe)
+    return {key: value for key, value in values.items() if key in used}
+
+
+def check_used(recipe: Recipe, asked: Iterable[str]) -> None:
+    """Refuse values that were asked for and that the chosen parts have no use for."""
+    known, used = options(recipe), used_keys(recipe)
+    for key in asked:
+        if key in used or recipe.value(key) == Recipe().value(key):
+            continue
+        section = key.partition(".")[0]
+        if not known[section]:
+            raise RecipeError(f"{key} is for pairs that have text, got pairs {recipe.pairs.kind}")
+        part = f"{section} {getattr(recipe, section).kind}"
+        has = ", ".join(option for option in known[section] if option != "kind") or "no options"
+        raise RecipeError(f"{key} means nothing for {part}, whose options are {has}")
 
 
 def table() -> list[list[str]]:

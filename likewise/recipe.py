@@ -8,13 +8,14 @@ import difflib
 import json
 import math
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from likewise.bounded import read_bounded
 
+FORMAT = 2  # of recipe files: since 2 they have only the options of the parts that were chosen
 LARGEST = 1 << 20  # bytes of a recipe's file
 LONGEST_LINE = 10_000  # letters
 LARGEST_WHOLE = 2**63 - 1  # TOML's whole numbers have 64 bits
@@ -59,6 +60,8 @@ class Encoder:
     bn_splits: int = 1  # groups of the batch with batch statistics of their own
     init: str = ""  # weights to start from: a file or a run
     frozen: bool = False  # they stay as they are, and only what comes behind the encoder is trained
+    predictor: str = ""  # linear | mlp | mlp_bn: a head behind that of the queries; empty: none
+    fixed_patches: bool = False  # the projection of a ViT's patches stays at its random start
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,8 @@ class Loss:
     policy: str = ""  # hardest:K | debiased:PRIOR | hard_weighted:BETA
     proximal: float = 0.0  # of nce
     margin: float = 1.0  # of pair_margin and triplet
+    sigma: float = 0.0  # of dcl: weigh the positives by their similarity at this width; 0: all alike
+    weight: float = 1.0  # the gradient of the loss is multiplied by it
 
 
 @dataclass(frozen=True)
@@ -146,13 +151,15 @@ class Recipe:
         section, _, key = name.rpartition(".")
         return getattr(getattr(self, section) if section else self, key)
 
-    def toml(self) -> str:
-        """The whole recipe as TOML, every value written out."""
+    def toml(self, keys: Container[str] | None = None) -> str:
+        """Return the recipe as TOML, every value written out, or those of some keys."""
         values = dataclasses.asdict(self)
-        lines = [f"{name} = {_toml(value)}" for name, value in values.items() if not isinstance(value, dict)]
+        lines = [f"format = {FORMAT}"]
+        lines += [f"{name} = {_toml(value)}" for name, value in values.items() if not isinstance(value, dict)]
         for section, pairs in values.items():
             if isinstance(pairs, dict):
-                lines += ["", f"[{section}]", *(f"{name} = {_toml(value)}" for name, value in pairs.items())]
+                kept = [name for name in pairs if keys is None or f"{section}.{name}" in keys]
+                lines += ["", f"[{section}]", *(f"{name} = {_toml(pairs[name])}" for name in kept)] if kept else []
         return "\n".join(lines) + "\n"
 
 
@@ -168,7 +175,15 @@ def known_keys() -> list[str]:
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:
-    """The values that a recipe file names, by dotted key."""
+    """Return the values that a recipe file names, by dotted key."""
+    return read_format(path)[1]
+
+
+def read_format(path: str | Path) -> tuple[int, dict[str, Any]]:
+    """Return the format that a recipe file is written in, and the values that it names.
+
+    A file that does not say its format is of the first, which people may write by hand in any version.
+    """
     try:
         text = read_bounded(path, LARGEST).decode()
     except OSError as error:
@@ -186,6 +201,11 @@ def read_toml(path: str | Path) -> dict[str, Any]:
         raise RecipeError(
             f"recipe {path} must be sections of plain values, got some that are nested too deeply"
         ) from None
+    number = tree.pop("format", 1)
+    if type(number) is not int or not 1 <= number <= FORMAT:
+        raise RecipeError(
+            f"recipe {path} must be of format 1 to {FORMAT}, got {_shown(number)}: a newer likewise reads it"
+        )
     values: dict[str, Any] = {}
     for name, value in tree.items():
         if isinstance(value, dict):
@@ -194,7 +214,7 @@ def read_toml(path: str | Path) -> dict[str, Any]:
             values[name] = value
     for name in values:
         _check_key(name)
-    return values
+    return number, values
 
 
 def parse_settings(settings: Iterable[str]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.jit._trace import TracerWarning
 from torch.nn import functional
 
-from likewise import __version__
+from likewise import __version__, methods
 from likewise.commands.model_card import CARD, ENDINGS, FORMATS, ExportError, card
 from likewise.data.builtin import needed
 from likewise.locks import InUseError, only_writer
@@ -109,7 +109,7 @@ def export(
     layer = layer or encoder.default_layer
     check_layer(layer, encoder.recipe)
     shared = {"likewise": __version__, "format": chosen, "layer": layer, "method": encoder.recipe.method}
-    shared["recipe"] = hashlib.sha256(encoder.recipe.toml().encode()).hexdigest()
+    shared["recipe"] = hashlib.sha256(methods.to_toml(encoder.recipe).encode()).hexdigest()
     shared |= {"weights": encoder.fingerprint("backbone"), "data": encoder.about["fingerprint"]}
     towers = {out.name: _tower_of_items(encoder, layer, chosen != "safetensors")}
     texts: dict[str, str] = {}

@@ -20,6 +20,7 @@ from rich.progress import track
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from likewise import methods
 from likewise.commands.evaluate import renamed
 from likewise.commands.representations import FRESH
 from likewise.data import DataError, Items
@@ -162,7 +163,7 @@ def finetune(
             save_weights(folder, {"encoder": network[0], "head": encoder.head}, about)
             save_module(folder / "classifier.safetensors", network[1], {"classes": json.dumps(items.classes)})
             write_whole(folder / FINE_TUNED, json.dumps(found.as_dict(), indent=2) + "\n")
-            write_whole(folder / "recipe.toml", recipe.toml())  # last: a folder with a recipe is whole
+            write_whole(folder / "recipe.toml", methods.to_toml(recipe))  # last: a folder with a recipe is whole
         return found
 
 

@@ -13,10 +13,10 @@ from likewise.bounded import read_bounded
 from likewise.commands.finetune import FineTuned
 from likewise.dictionaries.catalog import DICTIONARIES
 from likewise.modalities import MODALITIES, Modality
+from likewise.modalities.migration import migrated
 from likewise.pairs.catalog import PAIRS
 from likewise.recipe import Recipe
 from likewise.training import metrics
-from likewise.training.about import migrated
 from likewise.training.encoder import Encoder
 from likewise.training.run import FINE_TUNED
 from likewise.training.trainer import KNN_TEST, KNN_TRAIN
@@ -75,7 +75,7 @@ def card(encoder: Encoder, run: Path | None, folder: Path, records: Mapping[str,
         f"- skipped: {skipped.read_bytes().count(10) if run and skipped.exists() else 'not known'}\n"
         f"- fingerprint: `{about['fingerprint']}`",
         "## Recipe",
-        f"```toml\n{recipe.toml()}```",
+        f"```toml\n{methods.to_toml(recipe)}```",
     ]
     return before + "\n\n".join([BEGIN, *lines, CLOSE]) + after
 
@@ -197,7 +197,7 @@ def _use(name: str, record: Mapping[str, Any]) -> str:
 
 def _modality(record: Mapping[str, Any]) -> Modality:
     """Return the modality of an exported file; one of 0.1.0 says only that its items are sequences."""
-    return MODALITIES[record["modality"] if "modality" in record else migrated(record)["modality"]]
+    return MODALITIES[record["modality"] if "modality" in record else migrated(dict(record))["modality"]]
 
 
 def _literal(text: str) -> str:

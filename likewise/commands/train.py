@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from likewise import ranks
+from likewise import methods, ranks
 from likewise.locks import LOCK, only_writer
 from likewise.malloc import keep_freed_memory
-from likewise.recipe import Recipe, RecipeError, parse_settings, read_toml
+from likewise.recipe import Recipe, RecipeError, parse_settings
 from likewise.report.contents import contents
 from likewise.report.page import render
 from likewise.training import plan
@@ -61,7 +61,7 @@ def train(
     (`module:callable`) that a recipe or run from elsewhere names; one that `encoder` names needs no such consent.
     """
     keep_freed_memory()
-    written: dict[str, Any] = read_toml(recipe) if recipe is not None else {}
+    written: dict[str, Any] = methods.read_recipe(recipe) if recipe is not None else {}
     named = {
         "pairs.kind": pairs,
         "keys.by": keys,
@@ -170,7 +170,7 @@ def _check_folder(folder: Path, resume: bool) -> None:
 
 def _resumed(folder: Path, method: str | None, asked: Mapping[str, Any], trust: bool) -> tuple[str, dict[str, Any]]:
     """The values of the run in `folder`; what is asked for must not differ, but for what changes no result."""
-    kept = read_toml(folder / "recipe.toml")
+    kept = methods.read_recipe(folder / "recipe.toml")
     before = Recipe().with_values(kept)
     if "encoder.name" not in asked:
         check_trust(folder / "recipe.toml", before.encoder.name, trust)

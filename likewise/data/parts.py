@@ -140,7 +140,7 @@ class RaggedPart(Part):
 
     def visits(self, rows: Ids, window: int) -> Ids:
         """Return the places in `rows` that an epoch goes through: each once for every whole window in it."""
-        return np.repeat(np.arange(len(rows)), np.maximum(1, self.lengths[rows] // window))
+        return np.repeat(np.arange(len(rows)), np.maximum(1, self.lengths[rows] // max(1, window)))
 
     def read(self, rows: Ids, window: int, shares: NDArray[np.float64], grid: int = 1) -> tuple[NDArray[Any], Ids]:
         """Return a window of each sequence, and the sample at which it begins, a multiple of `grid`.

@@ -10,5 +10,15 @@ from likewise.dictionaries.in_batch import InBatch
 from likewise.dictionaries.key_queue import KeyQueue
 from likewise.dictionaries.memory_bank import MemoryBank
 from likewise.dictionaries.momentum import MomentumEncoder
+from likewise.dictionaries.nearest import NearestNeighbours
 
-__all__ = ["Found", "InBatch", "KeyQueue", "MemoryBank", "MomentumEncoder", "Stored", "consistency"]
+__all__ = [
+    "Found",
+    "InBatch",
+    "KeyQueue",
+    "MemoryBank",
+    "MomentumEncoder",
+    "NearestNeighbours",
+    "Stored",
+    "consistency",
+]

@@ -6,8 +6,9 @@ from likewise.dictionaries.in_batch import KIND as BATCH
 from likewise.dictionaries.key_queue import KIND as QUEUE
 from likewise.dictionaries.kind import DictionaryKind
 from likewise.dictionaries.memory_bank import KIND as BANK
+from likewise.dictionaries.nearest import KIND as NEAREST
 
-DICTIONARIES: dict[str, DictionaryKind] = {kind.name: kind for kind in (BATCH, QUEUE, BANK)}
+DICTIONARIES: dict[str, DictionaryKind] = {kind.name: kind for kind in (BATCH, QUEUE, BANK, NEAREST)}
 
 
 @dataclass(frozen=True)

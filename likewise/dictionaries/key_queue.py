@@ -97,7 +97,8 @@ def _build(options: Dictionary, *, dim: int, items: int, columns: int, rng: torc
     return KeyQueue(options.size, dim, columns=columns)
 
 
-def _choices(recipe: Recipe, items: int, keys: int) -> dict[str, tuple[int, str]]:
+def choices(recipe: Recipe, items: int, keys: int) -> dict[str, tuple[int, str]]:
+    """Return a queue that is no longer than the data."""
     too_long = keys < recipe.dictionary.size
     return {"dictionary.size": (keys, "the queue is no longer than the data")} if too_long else {}
 
@@ -108,9 +109,10 @@ KIND = DictionaryKind(
     describe=lambda options, items: f"a queue of {options.size:,}",
     describe_defaults=lambda options: f"queue of {options.size:,}",
     title="a queue",
-    choices=_choices,
+    choices=choices,
     # Beside a key its ids and its age are kept.
     numbers=lambda options, dim: {("dictionary.size", "encoder.dim"): options.size * (dim + 6)},
+    options=("size",),
     stores=True,
     fills=True,
 )

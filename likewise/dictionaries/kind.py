@@ -36,6 +36,7 @@ class DictionaryKind:
     title: str  # what the explorer calls it
     choices: Callable[[Recipe, int, int], dict[str, tuple[int, str]]]  # recipe, items, keys: values and why
     numbers: Callable[[Dictionary, int], dict[tuple[str, ...], int]]  # how much it holds because of which values
+    options: tuple[str, ...] = ()  # of the recipe's section, besides `kind`
     stores: bool = False  # keys of earlier steps
     one_slot_an_item: bool = False
     knows_noise: bool = False  # the probability with which a negative is drawn

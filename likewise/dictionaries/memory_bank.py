@@ -132,6 +132,7 @@ KIND = DictionaryKind(
     title="a bank",
     choices=_choices,
     numbers=lambda options, dim: {("dictionary.negatives", "encoder.dim"): options.negatives * dim},
+    options=("momentum", "negatives"),
     stores=True,
     one_slot_an_item=True,
     knows_noise=True,

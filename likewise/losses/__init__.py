@@ -2,6 +2,7 @@
 
 losses.info_nce(query, positive, negatives)         one query among its candidates
 losses.nt_xent(a, b)                                two views of each item, SimCLR's
+losses.dcl(a, b)                                    the same without the positive in the denominator
 losses.symmetric_info_nce(a, b)                     both directions, CLIP's
 losses.sigmoid(a, b)                                every pair on its own, SigLIP's
 losses.nce(query, positive, negatives, ...)         against noise, InstDisc's
@@ -10,6 +11,7 @@ losses.pair_margin(a, b, same)                      distances of pairs
 losses.triplet(anchor, positive, negative)          distances of triplets
 """
 
+from likewise.losses.dcl import DCL, dcl
 from likewise.losses.info_nce import InfoNCE, SymmetricInfoNCE, info_nce, symmetric_info_nce
 from likewise.losses.margin import PairMargin, Triplet, pair_margin, semi_hard, triplet
 from likewise.losses.nce import NCE, estimate_log_partition, nce
@@ -19,6 +21,7 @@ from likewise.losses.sigmoid import Sigmoid, sigmoid
 from likewise.losses.sup_con import SupCon, sup_con
 
 __all__ = [
+    "DCL",
     "NCE",
     "Debiased",
     "HardWeighted",
@@ -30,6 +33,7 @@ __all__ = [
     "SupCon",
     "SymmetricInfoNCE",
     "Triplet",
+    "dcl",
     "estimate_log_partition",
     "info_nce",
     "nce",

@@ -2,6 +2,7 @@
 
 from torch import nn
 
+from likewise.losses.dcl import KIND as DCL
 from likewise.losses.info_nce import KIND as INFO_NCE
 from likewise.losses.info_nce import SYMMETRIC
 from likewise.losses.kind import LossKind
@@ -13,7 +14,7 @@ from likewise.losses.sup_con import KIND as SUP_CON
 from likewise.recipe import Loss, RecipeError
 
 LOSSES: dict[str, LossKind] = {
-    kind.name: kind for kind in (INFO_NCE, NT_XENT, SYMMETRIC, SIGMOID, NCE, PAIRS, TRIPLETS, SUP_CON)
+    kind.name: kind for kind in (INFO_NCE, NT_XENT, SYMMETRIC, SIGMOID, NCE, PAIRS, TRIPLETS, SUP_CON, DCL)
 }
 
 

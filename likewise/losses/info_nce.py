@@ -202,6 +202,7 @@ KIND = LossKind(
     "info_nce",
     _build,
     _score,
+    ("temperature", "similarity", "learnable", "policy"),
     takes_frames=True,
     takes_policy=True,
     takes_similarity=True,

@@ -26,6 +26,7 @@ class LossKind:
     name: str
     build: Callable[[Loss, int], nn.Module]  # from its options and the number of items
     score: Callable[[Module, LookUp], Tensor]
+    options: tuple[str, ...] = ("temperature", "learnable")  # of the recipe's section, besides `kind` and `weight`
     within_batch: bool = False  # it scores the rows of a batch against each other, so the dictionary is the batch
     one_tower: bool = False  # every row is query and key, so keys are the encoder's own
     asks_both_views: bool = False  # both views of an item are queries

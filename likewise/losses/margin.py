@@ -162,6 +162,7 @@ PAIRS = LossKind(
     "pair_margin",
     lambda options, items: PairMargin(margin=options.margin, reduction="none"),
     _score_pairs,
+    ("margin",),
     within_batch=True,
     one_tower=True,
     is_symmetric=True,
@@ -171,6 +172,7 @@ TRIPLETS = LossKind(
     "triplet",
     lambda options, items: Triplet(margin=options.margin, reduction="none"),
     _score_triplets,
+    ("margin",),
     by_margin=True,
     defaults={"loss.margin": (0.2, "the paper's, for triplets of unit rows")},
 )

@@ -240,4 +240,4 @@ def _score(loss: Module, step: LookUp) -> Tensor:
     return loss(step.query, positive, negatives, query_ids=step.ids, key_ids=negative_ids, previous=positive)
 
 
-KIND = LossKind("nce", _build, _score, needs_known_noise=True)
+KIND = LossKind("nce", _build, _score, ("temperature", "learnable", "proximal"), needs_known_noise=True)

@@ -118,6 +118,7 @@ KIND = LossKind(
     "nt_xent",
     _build,
     _score,
+    ("temperature", "learnable", "policy"),
     within_batch=True,
     one_tower=True,
     asks_both_views=True,

@@ -71,6 +71,7 @@ class Across(Pairs):
 
     name = "captions"
     columns = 2
+    options = ("preset",)
     two_views = False
     sides_in_words = "an image and a caption"
     keys_learn = True

@@ -7,6 +7,7 @@ import torch
 
 from likewise import encoders, ranks
 from likewise.encoders.batch_norm import split_batch_norm
+from likewise.encoders.vit import VisionTransformer
 from likewise.modalities import MODALITIES
 from likewise.pairs.across import Across
 from likewise.pairs.future import Future
@@ -25,6 +26,8 @@ def build_tower(recipe: Recipe, about: Mapping[str, Any]) -> Tower:
     options, pairs = recipe.encoder, PAIRS[recipe.pairs.kind]
     torch.manual_seed(number(recipe.seed, "weights"))
     encoder = MODALITIES[about["modality"]].build(recipe, about)
+    if options.fixed_patches and isinstance(encoder, VisionTransformer):  # other encoders have no patches
+        encoder.patch_embed.requires_grad_(False)
     if options.init:
         encoders.load_weights(encoder, options.init)
     tower = pairs.build_tower(encoder, pairs.build_head(recipe, encoder), recipe, about)

@@ -54,6 +54,7 @@ class Future(Pairs):
     """
 
     name = "future"
+    options = ("preset", "window", "horizon", "candidates", "negatives")
     two_views = False
     sides_in_words = "one window"
     needs_frames = True

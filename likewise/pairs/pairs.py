@@ -20,7 +20,7 @@ from likewise.memory import check_size
 from likewise.modalities.modality import Choice
 from likewise.pairs.batch import Batch
 from likewise.pairs.metric import Metric
-from likewise.pairs.towers import Tower
+from likewise.pairs.towers import PredictingTower, Tower
 from likewise.randomness import generator
 from likewise.recipe import Recipe
 from likewise.views.augmentation import PLAIN
@@ -45,6 +45,7 @@ class Pairs:
     columns = 1  # of ids
 
     # What it declares, for mixtures
+    options: ClassVar[tuple[str, ...]] = ("preset", "symmetric", "window")  # of the recipe's section, besides `kind`
     two_views: ClassVar[bool] = True  # both sides are views of one modality, so that either can be the query
     sides_in_words: ClassVar[str] = "two views"
     one_slot_an_item: ClassVar[bool] = False  # a key stands for its item, as in a memory bank
@@ -184,7 +185,10 @@ class Pairs:
     @classmethod
     def build_tower(cls, encoder: nn.Module, head: nn.Module, recipe: Recipe, about: Mapping[str, Any]) -> Tower:
         """Put together what is trained."""
-        return Tower(encoder, head)
+        if not recipe.encoder.predictor:
+            return Tower(encoder, head)
+        dim: int = head.dim  # type: ignore[assignment]
+        return PredictingTower(encoder, head, encoders.build_head(recipe.encoder.predictor, dim, dim))
 
     # Drawing
 

@@ -1,5 +1,7 @@
 """What is trained: a backbone and its head, from views to the rows that the loss compares."""
 
+from typing import Any
+
 from torch import Tensor, nn
 
 
@@ -18,7 +20,38 @@ class Tower(nn.Module):
         """What makes keys of views; a momentum copy is a copy of it."""
         return self
 
+    def queries_and_keys(self, output: Any) -> tuple[Any, Any]:
+        """Return what queries are made of, and what keys are made of, from the tower's output."""
+        return output, output
+
     @property
     def saved(self) -> dict[str, nn.Module]:
         """The modules that a run keeps, by the names of their files; the encoder comes last."""
         return {"head": self.head, "encoder": self.encoder}
+
+
+class PredictingTower(Tower):
+    """Views (n, ...) to predictions (n, d), which are queries, and to embeddings (n, d), which are keys.
+
+    A predictor behind the head of the queries alone (Grill et al., 2020; Chen et al., 2021; Dwibedi et al., 2021).
+    """
+
+    def __init__(self, encoder: nn.Module, head: nn.Module, predictor: nn.Module) -> None:
+        super().__init__(encoder, head)
+        self.predictor = predictor
+
+    def forward(self, views: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        embeddings = super().forward(views)
+        return self.predictor(embeddings), embeddings
+
+    @property
+    def keys(self) -> nn.Module:
+        return Tower(self.encoder, self.head)
+
+    @property
+    def saved(self) -> dict[str, nn.Module]:
+        return {"predictor": self.predictor, **super().saved}
+
+    def queries_and_keys(self, output: Any) -> tuple[Any, Any]:
+        predictions, embeddings = output
+        return predictions, embeddings

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from likewise import __version__, modalities
+from likewise import __version__, methods, modalities
 from likewise.data import Items, unread
 from likewise.data.parts import Ids, spread
 from likewise.dictionaries.catalog import DICTIONARIES
@@ -63,7 +63,7 @@ def contents(trainer: Trainer, rows: Sequence[dict[str, Any]]) -> dict[str, Any]
         "words": None if captioned is None else by_words(items, looked, captioned, len(ready.test) > 0),
         "neighbours": neighbours(items, known, known_rows, looked, looked_rows),
         "pairs": pairs(trainer),
-        "recipe": recipe.toml(),
+        "recipe": methods.to_toml(recipe),
         "skipped": {
             "count": len(items.skipped),
             "said": unread.in_words(items),
@@ -253,7 +253,8 @@ def histogram(trainer: Trainer) -> dict[str, Any]:
 def some_pairs(learner: Learner, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
     """Return rows (n, d) that should agree, as the loss compares them, and their ids."""
     some = batch.first(PAIRED)
-    one, other = learner.pairs.sides(learner.tower(*learner.inputs_of(some, ALL)))
+    queries, keys = learner.tower.queries_and_keys(learner.tower(*learner.inputs_of(some, ALL)))
+    one, other = learner.pairs.sides(queries)[0], learner.pairs.sides(keys)[1]
     return learner.pairs.some_rows(one, other, some, lambda: learner.views(some, "first"), learner.tower)
 
 

@@ -8,13 +8,10 @@ from typing import Any
 
 from likewise import modalities
 from likewise.data import Items
-from likewise.data.items import AUDIO, SERIES
 from likewise.data.parts import Ids
 from likewise.memory import shortage
 from likewise.modalities import MODALITIES
 from likewise.recipe import Recipe
-
-AUDIO_RATE = 4000  # samples per second from which on 0.1.0 took one channel for sound
 
 NEEDED = ("modality", "channels", "size", "stored", "fingerprint", "mean", "std")
 WHOLE = {"channels": 1, "size": 1, "stored": 0, "rate": 0, "items": 0, "vocabulary": 1}  # and the least of each
@@ -40,17 +37,6 @@ def complaint(about: Any, needed: tuple[str, ...] = NEEDED) -> str | None:
         if not isinstance(values, list) or len(values) != features or not all(map(_is_number, values)):
             return f"expected {features} finite numbers for {name}, got others"
     return None
-
-
-def migrated(about: Any) -> Any:
-    """Add the modality to what runs of 0.1.0 wrote, which knew only of images, vectors and sequences."""
-    if not isinstance(about, dict) or "modality" in about or "kind" not in about:
-        return about
-    kind, rate, channels = about["kind"], about.get("rate", 0), about.get("channels")
-    if kind == "sequence":
-        is_audio = channels == 1 and type(rate) is int and rate >= AUDIO_RATE
-        kind = AUDIO if is_audio else SERIES
-    return about | {"modality": kind}
 
 
 def fitted(recipe: Recipe, items: Items, train: Ids) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from likewise import data, modalities
+from likewise import data, methods, modalities
 from likewise.data import Items, unread
 from likewise.data.builtin import NAMES
 from likewise.data.images import FITS
@@ -27,7 +27,7 @@ from likewise.malloc import keep_freed_memory
 from likewise.modalities import MODALITIES
 from likewise.pairs.across import TOKENIZER, WORDS, text_tower
 from likewise.pairs.catalog import PAIRS
-from likewise.recipe import Recipe, parse_columns, read_toml
+from likewise.recipe import Recipe, parse_columns
 from likewise.training.progress import Screen
 from likewise.training.run import RunError, first_not_finite, read_about, read_text
 from likewise.training.trust import check_trust
@@ -258,7 +258,7 @@ def load(folder: str | Path, *, trust: bool = False) -> Encoder:
             f"{folder} has no encoder.safetensors yet: the run has not finished; `likewise train` goes on with it, "
             "given the same options and --resume"
         )
-    recipe = Recipe().with_values(read_toml(folder / "recipe.toml"))
+    recipe = Recipe().with_values(methods.read_recipe(folder / "recipe.toml"))
     check_trust(folder / "recipe.toml", recipe.encoder.name, trust)
     pairs = PAIRS[recipe.pairs.kind]
     captioned = pairs.has_text_tower and (folder / "text.safetensors").exists()

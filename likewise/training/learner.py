@@ -139,7 +139,7 @@ class Learner:
         score = self.loss_kind.score
         loss = torch.stack([score(self.loss, look_up) * look_up.weight for look_up in look_ups]).mean()
         self.optimizer.zero_grad()
-        self.fabric.backward(loss)
+        self.fabric.backward(loss * self.recipe.loss.weight)
         if options.clip:
             self.fabric.clip_gradients(self.model, self.optimizer, max_norm=options.clip, error_if_nonfinite=False)
         self.optimizer.step()
@@ -164,19 +164,22 @@ class Learner:
         torch.manual_seed(number(self.recipe.seed, f"dropout of rank {ranks.index()}", batch.step))
         first = functools.cache(lambda: self.views(batch, "first"))
         if self.key_source.from_slots:
-            query = self.pairs.queries(self.embed(first()))
-            return query, query.detach(), batch.ids.to(query.device)
+            query, key = map(self.pairs.queries, self.tower.queries_and_keys(self.embed(first())))
+            return query, key.detach(), batch.ids.to(query.device)
+        queries: tuple[Tensor, Tensor | None]
         if self.copy is None:
-            query, key = self.embed_pairs(batch)
-        elif self.both:
-            query, key = self.pairs.sides(self.embed(torch.cat([first(), self.views(batch, "second")])))
+            queries, keys = self.embed_pairs(batch)
+            key = neighbours(keys[1], keys[0]) if self.both else keys[1]
         else:
-            query = self.pairs.queries(self.embed(first()))
-        copied = None if self.copy is None else self.copied_keys(batch, first)
+            seen = torch.cat([first(), self.views(batch, "second")]) if self.both else first()
+            output = self.tower.queries_and_keys(self.embed(seen))[0]
+            queries = self.pairs.sides(output) if self.both else (self.pairs.queries(output), None)
+            key = self.copied_keys(batch, first)
         if not self.both:
-            return self.pairs.rows(query, key if copied is None else copied, batch, first, self.tower)
-        ids = batch.ids.to(query.device).repeat_interleave(2, dim=0)
-        return neighbours(query, key), neighbours(key, query) if copied is None else copied, ids
+            return self.pairs.rows(queries[0], key, batch, first, self.tower)
+        one, other = queries
+        assert other is not None
+        return neighbours(one, other), key, batch.ids.to(key.device).repeat_interleave(2, dim=0)
 
     def copied_keys(self, batch: Batch, first: Callable[[], Tensor]) -> Tensor:
         """Encode the keys of a batch by the momentum copy, in the order of the queries they belong to."""
@@ -185,10 +188,18 @@ class Learner:
         one, other = self.encode_keys(torch.cat([first(), self.views(batch, "second")]), batch.step).chunk(2)
         return neighbours(other, one)
 
-    def embed_pairs(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Embed both sides of each pair, (n, d) each, in one pass, or in one pass for each chunk of the batch."""
-        parts = self.through_model(lambda part: self.inputs_of(batch, part), self.parts(batch))
-        one, other = zip(*map(self.pairs.sides, parts), strict=True)
+    def embed_pairs(self, batch: Batch) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+        """Embed both sides of each pair in one pass, or in one pass for each chunk of the batch.
+
+        Returns both sides as queries, (n, d) each, and both sides as keys.
+        """
+        outputs = self.through_model(lambda part: self.inputs_of(batch, part), self.parts(batch))
+        queries, keys = zip(*map(self.tower.queries_and_keys, outputs), strict=True)
+        return self._joined(queries), self._joined(keys)
+
+    def _joined(self, outputs: Sequence[Any]) -> tuple[Tensor, Tensor]:
+        """Return both sides of all parts of a batch."""
+        one, other = zip(*map(self.pairs.sides, outputs), strict=True)
         return torch.cat(one), torch.cat(other)
 
     def inputs_of(self, batch: Batch, part: slice) -> tuple[Tensor, ...]:

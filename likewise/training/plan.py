@@ -17,7 +17,7 @@ from likewise.losses.catalog import LOSSES
 from likewise.modalities.image import stored_size
 from likewise.modalities.modality import Choice
 from likewise.pairs.catalog import PAIRS
-from likewise.recipe import Recipe, RecipeError, check_choice, parse_columns, read_toml
+from likewise.recipe import Recipe, RecipeError, check_choice, parse_columns
 from likewise.training import schedule
 from likewise.training.footprint import check_image, check_memory
 from likewise.training.run import read_about
@@ -85,7 +85,7 @@ def make_plan(
     recipe = methods.defaults(method).with_values(asked).with_values({"method": method})
     draft = _Draft(recipe, asked)
     draft.settle({"data.source": recipe.data.source or items.name, "data.stored": stored})
-    check_names(draft.recipe)
+    methods.check_kinds(draft.recipe)
     train, test = split(items, draft.recipe)
     if not len(train):
         raise RecipeError(f"there is nothing to train on in {items.name}: all items are its test part")
@@ -94,6 +94,7 @@ def make_plan(
     epoch = len(items.main.visits(train, draft.recipe.pairs.window))
     choose_for_length(draft, items, train, epoch)
     check(draft.recipe, items, epoch)
+    methods.check_used(draft.recipe, asked)
     if met := seen_before(draft.recipe.encoder.init, items, test):
         init = draft.recipe.encoder.init
         notes.append(f"note that {init} was trained on {met:,} of the {len(test):,} items held out here")
@@ -117,17 +118,6 @@ def open_data(source: Any, asked: Mapping[str, Any], progress: bool) -> tuple[It
         progress=progress,
     )
     return items, stored
-
-
-def check_names(recipe: Recipe) -> None:
-    """Refuse names of parts that are not known, before anything is asked of the parts."""
-    for what, name, known in (
-        ("pairs", recipe.pairs.kind, PAIRS),
-        ("keys", recipe.keys.by, KEYS),
-        ("dictionary", recipe.dictionary.kind, DICTIONARIES),
-        ("loss", recipe.loss.kind, LOSSES),
-    ):
-        check_choice(what, name, known)
 
 
 def check_items(draft: _Draft, items: Items, train: Ids) -> None:
@@ -232,7 +222,7 @@ def encoder_of(init: str) -> dict[str, Any]:
     """Return the encoder of the run that weights are taken from, as values of the recipe; empty if it is not a run."""
     if not init or not (Path(init) / "recipe.toml").is_file():
         return {}
-    values = read_toml(Path(init) / "recipe.toml")
+    values = methods.read_recipe(Path(init) / "recipe.toml")
     return {key: values[key] for key in ("encoder.name", "encoder.stem") if key in values}
 
 
@@ -243,7 +233,7 @@ def seen_before(init: str, items: Items, test: Ids) -> int:
         return 0
     if read_about(Path(init))["fingerprint"] != items.fingerprint:
         return 0
-    before = Recipe().with_values(read_toml(Path(init) / "recipe.toml"))
+    before = Recipe().with_values(methods.read_recipe(Path(init) / "recipe.toml"))
     return len(np.intersect1d(split(items, before)[0], test))
 
 

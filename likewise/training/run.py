@@ -15,10 +15,12 @@ import safetensors.torch
 import torch
 from torch import nn
 
+from likewise import methods
 from likewise.bounded import read_bounded
-from likewise.recipe import Recipe, read_toml
+from likewise.modalities.migration import migrated
+from likewise.recipe import Recipe
 from likewise.training import metrics
-from likewise.training.about import NEEDED, complaint, migrated
+from likewise.training.about import NEEDED, complaint
 
 if TYPE_CHECKING:
     from likewise.training.encoder import Encoder
@@ -48,7 +50,7 @@ class Run:
 
     @property
     def recipe(self) -> Recipe:
-        return Recipe().with_values(read_toml(self.folder / "recipe.toml"))
+        return Recipe().with_values(methods.read_recipe(self.folder / "recipe.toml"))
 
     @property
     def metrics(self) -> list[dict[str, Any]]:

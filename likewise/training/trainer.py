@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from likewise import ranks
+from likewise import methods, ranks
 from likewise.data.items import DataError
 from likewise.data.mapped import change_of
 from likewise.data.parts import Ids, spread
@@ -303,7 +303,7 @@ class Trainer:
             raise RunError(f"the tokenizer.json in {self.folder} is not the one that the run began with")
         if self.fabric.is_global_zero:
             self.folder.mkdir(parents=True, exist_ok=True)
-            write_whole(self.folder / "recipe.toml", self.recipe.toml())
+            write_whole(self.folder / "recipe.toml", methods.to_toml(self.recipe))
             # One line each, whatever the names hold.
             skipped = "".join(f"{printable(s.path)}\t{printable(s.reason)}\n" for s in self.plan.items.skipped)
             write_whole(self.folder / "skipped.txt", skipped)

@@ -209,3 +209,23 @@ def triplet(anchor, positive, negative, *, margin=0.2) -> Tensor:
         a, p, n = (row / row.norm() for row in (anchor[i], positive[i], negative[i]))
         losses.append(torch.clamp(margin + ((a - p) ** 2).sum() - ((a - n) ** 2).sum(), min=0))
     return torch.stack(losses)
+
+
+def dcl(a, b, *, temperature=0.1, sigma=0.0, ids=None) -> Tensor:
+    """−w s+ + log Σ e^{s−}; 0 for padding and for a row without negatives."""
+    rows, n = torch.cat([a, b]), len(a)
+    ids = None if ids is None else ids.tolist() * 2
+    cosines = [score(rows[i], rows[(i + n) % (2 * n)], 1.0, "cosine") for i in range(2 * n)]
+    mean = sum((c / sigma).exp() for c in cosines) / (2 * n) if sigma else None
+    losses = []
+    for i in range(2 * n):
+        others = [j for j in range(2 * n) if j not in (i, (i + n) % (2 * n))]
+        if ids is not None:
+            others = [j for j in others if not share_an_id(ids[i], ids[j]) and not is_padding(ids[j])]
+        if not others or (ids is not None and is_padding(ids[i])):
+            losses.append(rows.new_zeros(()))
+            continue
+        weight = 2 - (cosines[i] / sigma).exp() / mean if sigma else 1.0
+        mass = sum(score(rows[i], rows[j], temperature, "cosine").exp() for j in others)
+        losses.append(-weight * cosines[i] / temperature + mass.log())
+    return torch.stack(losses)
