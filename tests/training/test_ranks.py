@@ -60,6 +60,7 @@ WINDOW, HORIZON = 32, 4
 AHEAD = {"pairs.kind": "future", "pairs.window": WINDOW, "pairs.horizon": HORIZON, "pairs.candidates": 30}
 AHEAD |= {"encoder.name": "sensors", "encoder.head": "steps", "loss.learnable": True, "optimizer.lr": 0.1}
 WORDS = {"pairs.kind": "captions", "optimizer.lr": 0.05}
+PREDICTOR = {"encoder.head": "mlp", "encoder.predictor": "linear"}
 CASES = {
     "cpc": ("cpc", AHEAD),
     "cpc, negatives of others": ("cpc", AHEAD | {"pairs.negatives": "others"}),
@@ -91,6 +92,10 @@ CASES = {
     "clip, in chunks": ("clip", WORDS | {"training.chunk": 5}),
     "simclr, in chunks": ("simclr", LEARNABLE | {"encoder.head": "mlp", "training.chunk": 5}),
     "clipped": ("simclr", LEARNABLE | {"optimizer.clip": 0.05}),
+    "dcl": ("dcl", LEARNABLE | {"encoder.head": "mlp"}),
+    "dcl, weighted": ("dcl", LEARNABLE | {"encoder.head": "mlp", "loss.sigma": 0.5}),
+    "nnclr": ("nnclr", LEARNABLE | PREDICTOR | {"dictionary.size": 50}),
+    "moco_v3": ("moco_v3", LEARNABLE | PREDICTOR),
 }
 
 
