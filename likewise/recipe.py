@@ -82,8 +82,8 @@ class Keys:
 
 @dataclass(frozen=True)
 class Dictionary:
-    kind: str = "batch"  # batch | queue | bank
-    size: int = 65536  # of the queue
+    kind: str = "batch"  # batch | queue | bank | nearest
+    size: int = 65536  # of the queue, and of the one in which nearest neighbours are looked for
     momentum: float = 0.5  # of the bank's slots
     negatives: int = 4096  # slots drawn a step from the bank
 

@@ -7,16 +7,27 @@ import safetensors
 import safetensors.torch
 
 from likewise import methods
+from likewise.locks import LOCK, only_writer
 from likewise.malloc import keep_freed_memory
 from likewise.recipe import Recipe
 from likewise.report.contents import contents
 from likewise.report.page import render
+from likewise.training.encoder import check_there
 from likewise.training.metrics import write_whole
 from likewise.training.plan import make_plan
 from likewise.training.progress import Observer, Screen
 from likewise.training.run import FINE_TUNED, Run, RunError, read_about
 from likewise.training.trainer import Trainer
 from likewise.training.trust import check_trust
+
+# How the tower is built, whatever the run was trained with: its weights come from its files, in one process.
+BUILT_AS = {
+    "encoder.init": "",
+    "encoder.frozen": False,
+    "training.devices": 1,
+    "training.precision": "32",
+    "training.compile": False,
+}
 
 
 def report(run: str | Path, source: Any = None, *, trust: bool = False, progress: bool = True) -> Path:
@@ -29,24 +40,32 @@ def report(run: str | Path, source: Any = None, *, trust: bool = False, progress
     folder, observer = Path(run), Screen() if progress else Observer()
     if not (folder / "recipe.toml").exists():
         raise RunError(f"{folder} is not a run: expected a folder with recipe.toml")
-    if not (folder / "encoder.safetensors").exists() or (folder / FINE_TUNED).exists():
+    wanted = ("encoder.safetensors", "metrics.jsonl")
+    if (folder / FINE_TUNED).exists() or not all((folder / name).exists() for name in wanted):
         raise RunError(f"{folder} has no finished training to report on")
-    values = methods.read_recipe(folder / "recipe.toml")
-    recipe = Recipe().with_values(values)
+    recipe = Run(folder).recipe
     check_trust(folder / "recipe.toml", recipe.encoder.name, trust)
-    # The weights come from the run's files, whatever it started from, and one process is enough.
-    values |= {"training.devices": 1, "encoder.init": "", "encoder.frozen": False}
-    method = values.pop("method", None)
-    plan = make_plan(recipe.data.source if source is None else source, method, values, progress=progress, trust=trust)
+    if source is None:
+        check_there(recipe)
+    with only_writer(folder, folder / LOCK), observer.waiting_for("writing the report"):
+        trainer = rebuilt(folder, recipe, source, trust)
+        page = Run(folder).report
+        write_whole(page, render(contents(trainer, Run(folder).metrics, recipe)))
+    return page
+
+
+def rebuilt(folder: Path, recipe: Recipe, source: Any, trust: bool) -> Trainer:
+    """Return what a run had when it ended: its data, its pairs, and its tower with the weights of its files."""
+    values = methods.read_recipe(folder / "recipe.toml") | BUILT_AS
+    values.pop("method", None)
+    named = recipe.data.source if source is None else source
+    plan = make_plan(named, recipe.method, values, progress=False, trust=trust)
     if plan.items.fingerprint != read_about(folder)["fingerprint"]:
         raise RunError(f"the data in {plan.items.name} are not those of {folder}, or have changed since")
-    with observer.waiting_for("writing the report"):
-        trainer = Trainer(plan, folder, Observer(), resume=True)
-        for name, module in trainer.learner.tower.saved.items():
-            load_into(module, folder / f"{name}.safetensors")
-        page = Run(folder).report
-        write_whole(page, render(contents(trainer, Run(folder).metrics)))
-    return page
+    trainer = Trainer(plan, folder, Observer(), resume=True)
+    for name, module in trainer.learner.tower.saved.items():
+        load_into(module, folder / f"{name}.safetensors")
+    return trainer
 
 
 def load_into(module: Any, path: Path) -> None:

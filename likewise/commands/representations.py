@@ -17,8 +17,9 @@ from likewise import data, modalities
 from likewise.data import Items
 from likewise.data.embeddings import ENDINGS, read_embeddings
 from likewise.data.parts import ROWS_AT_ONCE, Ids
+from likewise.encoders import hop_of
 from likewise.encoders.features import features, frame_features, place_of, text_features
-from likewise.modalities.modality import Frames
+from likewise.modalities.modality import Frames, Modality
 from likewise.pairs.catalog import PAIRS, build_tower
 from likewise.randomness import generator, number
 from likewise.recipe import Recipe
@@ -62,10 +63,13 @@ class Baseline(Representation):
         self.encoder, self.hop = encoder, hop
 
     def embed(self, items: Items, ids: Ids) -> Tensor:
-        return modalities.of(items.main).baseline(items.main, ids)
+        return self._modality(items).baseline(items.main, ids)
 
     def embed_frames(self, items: Items, ids: Ids, frames: Frames) -> Tensor:
-        return modalities.of(items.main).baseline_of_frames(items.main, ids, frames, self.hop)
+        return self._modality(items).baseline_of_frames(items.main, ids, frames, self.hop)
+
+    def _modality(self, items: Items) -> Modality:
+        return modalities.of(items.main) if self.encoder is None else self.encoder.modality
 
     def embed_view(self, items: Items, ids: Ids, side: str) -> tuple[Tensor, Tensor] | None:
         if self.encoder is None or not has_two_views(self.encoder.recipe):
@@ -183,7 +187,7 @@ def _run(encoder: Encoder, layer: str | None, columns: Mapping[str, str] | None,
     # Random weights also where the run started from others, whose file may be gone.
     fresh = build_tower(recipe.with_values(FRESH), about)
     untrained = nn.Sequential(fresh.encoder, fresh.head).to(device)
-    hop = int(getattr(encoder.backbone, "hop", 0))
+    hop = hop_of(encoder.backbone)
     words: tuple[nn.Module | None, nn.Module | None] = (None, None)
     knows_words = encoder.knows_words and layer == "head"  # words lead to where the head leads
     if knows_words:
@@ -191,7 +195,7 @@ def _run(encoder: Encoder, layer: str | None, columns: Mapping[str, str] | None,
 
     def representations(items: Items, train: Ids, by_frame: bool) -> Mapping[str, Representation]:
         return {
-            modalities.of(items.main).baseline_name(by_frame): Baseline(encoder, hop),
+            encoder.modality.baseline_name(by_frame): Baseline(encoder, hop),
             "untrained encoder": RunNetwork(encoder, untrained, words[0], layer),
             "learned encoder": RunNetwork(encoder, learned, words[1], layer),
         }
@@ -206,20 +210,23 @@ def _run(encoder: Encoder, layer: str | None, columns: Mapping[str, str] | None,
 
 
 def _anyones(name: str, columns: Mapping[str, str] | None, size: int | None, seed: int, progress: bool) -> Evaluated:
+    """Return how an encoder that was not trained here is evaluated."""
+    seeded = Recipe().with_values({"seed": seed})
+
     def representations(items: Items, train: Ids, by_frame: bool) -> Mapping[str, Representation]:
         modality = modalities.of(items.main)
+        modality.check_data(items.main, seeded, items.name)
         torch.manual_seed(number(seed, "weights"))  # where it draws its own
         prepared = modality.plain(items.main, train, size)
         network = modality.build_named(name, items.main, size)
         network.to(torch.accelerator.current_accelerator() or "cpu")
         return {modality.baseline_name(by_frame): Baseline(), name: Network(network, prepared)}
 
-    seeded = Recipe().with_values({"seed": seed})
     return Evaluated(name, partial(data.open, size=size, columns=columns, progress=progress), representations, seeded)
 
 
 def has_two_views(recipe: Recipe) -> bool:
-    """Return whether two views of an item are a pair: the future is one of a kind, and so is a caption."""
+    """Return whether two views of an item are a pair, as they are not with pairs future and captions."""
     return PAIRS[recipe.pairs.kind].two_views
 
 

@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sized
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -84,7 +85,7 @@ class Items:
         """How many images were not square as they were found."""
         return self.main.oblong
 
-    @property
+    @cached_property
     def captions(self) -> Captions | None:
         """The captions of each item, one or more; None where the items have none."""
         return None if CAPTION not in self.parts else by_item(self.parts[CAPTION], len(self))

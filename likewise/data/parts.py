@@ -65,10 +65,6 @@ class Part:
         """What the rows are called in messages."""
         return self.modality
 
-    @property
-    def channels_or_features(self) -> int:
-        return int(self.array.shape[1])
-
     def visits(self, rows: Ids, window: int) -> Ids:
         """Return the places in `rows` that an epoch goes through: each once."""
         return np.arange(len(rows))

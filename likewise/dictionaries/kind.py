@@ -2,27 +2,9 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any
 
-import torch
-from torch import Tensor
-
-from likewise.dictionaries.found import Found, Stored
 from likewise.recipe import Dictionary, Recipe
-
-
-class Keys(Protocol):
-    """A dictionary with its two verbs."""
-
-    def lookup(self, key: Tensor, ids: Tensor, rng: torch.Generator | None = None) -> Found: ...
-
-    def update(self, key: Tensor, ids: Tensor) -> None: ...
-
-    def meters(self) -> dict[str, float]: ...
-
-    def steps(self) -> list[int]: ...
-
-    def stored(self, step: int) -> Stored: ...
 
 
 @dataclass(frozen=True)
@@ -30,7 +12,7 @@ class DictionaryKind:
     """A dictionary by name, with its properties."""
 
     name: str
-    build: Callable[..., torch.nn.Module]  # options, dim, items, columns, rng
+    build: Callable[..., Any]  # a module with lookup, update and meters, from options, dim, items, columns and rng
     describe: Callable[[Dictionary, int], str]  # in the plan, from its options and the number of items
     describe_defaults: Callable[[Dictionary], str]  # in the table of methods
     title: str  # what the explorer calls it

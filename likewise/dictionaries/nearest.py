@@ -16,6 +16,8 @@ from likewise.dictionaries.key_queue import choices as queue_choices
 from likewise.dictionaries.kind import DictionaryKind
 from likewise.recipe import Dictionary
 
+SCORES_AT_ONCE = 2**20
+
 
 class NearestNeighbours(nn.Module):
     """The last `size` keys, as a `KeyQueue` keeps them, among which each key finds its nearest by cosine."""
@@ -26,12 +28,22 @@ class NearestNeighbours(nn.Module):
 
     @torch.no_grad()
     def nearest(self, key: Tensor) -> Tensor:
-        """Return the stored key (n, d) most like each key; the key itself while nothing is stored."""
-        if not self.queue.filled:
-            return key.detach()
-        stored = self.queue.keys[: self.queue.filled]
-        place = (normalize(key.to(stored), dim=1) @ normalize(stored, dim=1).T).argmax(dim=1)
-        return stored[place].to(key.dtype)
+        """Return the stored key (n, d) most like each key; the key itself while nothing is stored.
+
+        The scores of all keys with all stored ones are never held together.
+        """
+        filled, queries = self.queue.filled, key.detach().to(self.queue.keys)
+        is_key = self.queue.ids[:filled].ge(0).any(dim=1)  # the rest is padding
+        highest = queries.new_full((len(key),), -torch.inf)
+        place = torch.zeros(len(key), dtype=torch.int64, device=queries.device)
+        width = max(1, SCORES_AT_ONCE // max(1, len(key)))
+        for start in range(0, filled, width):
+            some = slice(start, min(start + width, filled))
+            scores = queries @ normalize(self.queue.keys[some], dim=1).T  # a query's own length changes no order
+            best, where = scores.masked_fill_(~is_key[some], -torch.inf).max(dim=1)
+            place = torch.where(best > highest, where + start, place)
+            highest = torch.maximum(best, highest)
+        return torch.where((highest > -torch.inf)[:, None], self.queue.keys[place].to(key.dtype), key.detach())
 
     def lookup(self, key: Tensor, ids: Tensor, rng: object = None) -> Found:
         """Return the neighbours of the keys as positives, and those of all ranks' keys as candidates."""

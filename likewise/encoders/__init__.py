@@ -9,7 +9,7 @@ encoders.load_weights(encoder, "resnet18.pth")      weights from elsewhere, or f
 from likewise.encoders.batch_norm import has_batch_norm, split_batch_norm
 from likewise.encoders.catalog import ENCODERS, build, layout_of, stem_for
 from likewise.encoders.heads import HEADS, StepsAhead, build_head
-from likewise.encoders.sequence import SEQUENCE_ENCODERS, SequenceEncoder
+from likewise.encoders.sequence import SEQUENCE_ENCODERS, SequenceEncoder, hop_of
 from likewise.encoders.text import TEXT_ENCODERS, TextTransformer, build_text
 from likewise.encoders.weights import load_weights
 
@@ -25,6 +25,7 @@ __all__ = [
     "build_head",
     "build_text",
     "has_batch_norm",
+    "hop_of",
     "layout_of",
     "load_weights",
     "split_batch_norm",

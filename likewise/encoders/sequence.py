@@ -134,3 +134,8 @@ SEQUENCE_ENCODERS: dict[str, partial[SequenceEncoder]] = {
     "audio_8k": partial(SequenceEncoder, strides=(5, 4, 2, 2), width=128, dim=256),  # 10 ms at 8 kHz
     "sensors": partial(SequenceEncoder, strides=(2, 2), width=128, dim=128),
 }
+
+
+def hop_of(network: nn.Module) -> int:
+    """Return the samples from one frame to the next, where a network has frames and contexts; else 0."""
+    return network.hop if isinstance(network, SequenceEncoder) else 0

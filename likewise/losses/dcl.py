@@ -3,6 +3,8 @@
 Yeh et al., 2021 (decoupled contrastive learning), and DCLW, which gives pairs that are far apart more weight.
 """
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -62,7 +64,8 @@ def dcl(
     mask = Mask(ids, ids, own=(0, n, -n))
     log_sum = NegativesWithin(rows, mask, cosine_bound(temperature), lowest=-1 / temperature).log_sum()
     positive = (rows[:n] * rows[n:]).sum(dim=1).repeat(2)
-    weight = _weight(positive * temperature, positive * temperature, sigma)
+    cosine = positive * temperature
+    weight = _weight(cosine, cosine, mask.valid, sigma)
     return _decoupled(positive * weight, log_sum, mask.valid, reduction)
 
 
@@ -72,11 +75,15 @@ def check_sigma(sigma: float) -> None:
         raise ValueError(f"sigma must be positive, or 0 for no weights, got {sigma:g}")
 
 
-def _weight(cosine: Tensor, of_all: Tensor, sigma: float) -> Tensor | float:
-    """Return DCLW's weights (n,) of pairs by their cosines (n,), among the cosines of all pairs."""
+def _weight(cosine: Tensor, of_all: Tensor, valid: Tensor | None, sigma: float) -> Tensor | float:
+    """Return DCLW's weights (n,) of pairs by their cosines (n,), among the cosines (m,) of all pairs that are valid."""
     if not sigma:
         return 1.0
-    return 2 - (cosine / sigma).exp() / (of_all / sigma).exp().mean()
+    scores = of_all / sigma if valid is None else (of_all / sigma).masked_fill(~valid, -torch.inf)
+    log_count = math.log(len(of_all)) if valid is None else valid.sum().to(scores.dtype).clamp(min=1).log()
+    log_mean = scores.logsumexp(dim=0) - log_count
+    weight = 2 - (cosine / sigma - log_mean).exp()
+    return weight if valid is None else weight.where(log_mean > -torch.inf, 1)
 
 
 def _decoupled(positive: Tensor, log_sum: Tensor, valid: Tensor | None, reduction: Reduction) -> Tensor:
@@ -120,7 +127,9 @@ def _score(loss: Module, step: LookUp) -> Tensor:
     prepared, mask = prepare("cosine", step.query, temperature, dtype), Mask(step.ids, step.found.negative_ids)
     log_sum = SharedNegatives(prepared, prepared.key_rows(step.found.negatives), mask).log_sum()
     positive = (prepared.query * prepared.key_rows(step.found.positive)).sum(dim=1)
-    weight = _weight(positive * temperature, ranks.gather(positive * temperature), loss.sigma)
+    cosine, valid = positive * temperature, mask.valid
+    assert valid is not None
+    weight = _weight(cosine, ranks.gather(cosine), ranks.gather(valid), loss.sigma)
     return _decoupled(positive * weight, log_sum, mask.valid, loss.reduction)
 
 

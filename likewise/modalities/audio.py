@@ -15,7 +15,7 @@ from likewise.data import open as open_data
 from likewise.data.audio import EXTENSIONS, decode
 from likewise.data.builtin import needed
 from likewise.data.clips import check_rate
-from likewise.data.items import AUDIO, DataError
+from likewise.data.items import AUDIO
 from likewise.data.parts import PIECE, SIXTEEN_BITS, Ids, Part, RaggedPart
 from likewise.data.spectra import log_mel, mfcc
 from likewise.modalities.modality import About, Frames, accelerated
@@ -26,6 +26,7 @@ from likewise.recipe import Recipe, RecipeError
 LONGEST_HEARD = 60  # seconds
 LONGEST = 120  # seconds of a recording of unknown origin
 MOST_SAMPLES = 60_000_000  # of such a recording, over all channels
+LOWEST_RATE = 1_000  # samples per second of what has a spectrum worth the name
 LOW_RATE = 12_000  # samples per second below which the encoder of 8 kHz suits
 STEP = 0.010  # seconds from one cepstrum to the next
 LOUDNESS_SHOWN = 9.0  # from silence to the loudest, in nats of energy
@@ -43,13 +44,14 @@ class AudioModality(SequenceModality):
 
     def check_data(self, part: Part, recipe: Recipe, name: str) -> None:
         super().check_data(part, recipe, name)
-        if not ragged(part).rate:
+        rate = ragged(part).rate
+        if not rate:
             raise RecipeError(f"the audio in {name} has no rate: say it, as in --set data.rate=8000")
-
-    def check_reopened(self, about: About, part: Part, name: str) -> None:
-        wanted, rate = about.get("rate", 0), ragged(part).rate
-        if wanted and rate not in (0, wanted):
-            raise DataError(f"the encoder takes {wanted:,} samples a second, got {rate:,} in {name}")
+        if rate < LOWEST_RATE:
+            raise RecipeError(
+                f"audio must have at least {LOWEST_RATE:,} samples a second, got {rate:,} in {name}: "
+                "what is sampled more slowly is a series, x of shape (n, t, c)"
+            )
 
     def baseline_name(self, by_frame: bool) -> str:
         return "MFCC" if by_frame else "MFCC statistics"

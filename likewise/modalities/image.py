@@ -29,7 +29,7 @@ from likewise.views.colour import LUMA
 from likewise.views.crops import centre_square
 from likewise.views.images import PlainViews
 
-SMALL = 64  # pixels a side up to which a ResNet's stem is small
+KEPT_AS_SEEN = 64  # pixels a side up to which images are kept at the size that the encoder sees
 OF_OTHERS = {*vectors.PRESETS, *windows.PRESETS} - {PLAIN}  # presets of other modalities
 MOST_PIXELS = 50_000_000  # of an image of unknown origin, once decoded
 COMPARED = 32  # pixels a side that the baseline compares, at most, so that images fit in memory
@@ -37,7 +37,7 @@ COMPARED = 32  # pixels a side that the baseline compares, at most, so that imag
 
 def stored_size(size: int) -> int:
     """Return the resolution that images are kept at, for views of `size`: larger ones leave room to crop."""
-    return size if size <= SMALL else size * 8 // 7
+    return size if size <= KEPT_AS_SEEN else size * 8 // 7
 
 
 class ImageModality(Modality):

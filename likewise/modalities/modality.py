@@ -1,4 +1,4 @@
-"""What every modality answers. Whoever needs to know something that depends on the kind of data asks here."""
+"""What every modality answers: everything that depends on the kind of data."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -68,6 +68,7 @@ class Modality:
     name: str
     noun: str  # what messages call a row
     presets: Mapping[str, Any]  # augmentations by name
+    stands_alone = True  # whether items can be made of it alone
     axes_behind_channels = 0  # of a row as the encoder takes it, such as h and w
     channels_last = False  # whether accelerators are faster with the channels last in memory
 

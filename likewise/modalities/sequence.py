@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from likewise import encoders
-from likewise.data import Items
+from likewise.data import DataError, Items
 from likewise.data.parts import PIECE, Ids, Part, RaggedPart
-from likewise.encoders import SEQUENCE_ENCODERS, SequenceEncoder
+from likewise.encoders import SEQUENCE_ENCODERS, hop_of
 from likewise.modalities.modality import BATCHES, About, Choice, Exported, Modality, counted
 from likewise.modalities.tiles import Tiles
 from likewise.randomness import generator
@@ -70,7 +70,8 @@ class SequenceModality(Modality):
         return {"data.rate": ragged(part).rate}
 
     def choices(self, part: Part, train: Ids, recipe: Recipe) -> Iterator[Choice]:
-        if not recipe.encoder.name:
+        # The encoder that a method names may be one of images.
+        if recipe.encoder.name not in SEQUENCE_ENCODERS and ":" not in recipe.encoder.name:
             yield Choice("encoder.name", *self.encoder_for(ragged(part)))
         if recipe.pairs.preset not in self.presets:
             # The presets that a method names are image presets; sequences need their own.
@@ -132,6 +133,11 @@ class SequenceModality(Modality):
     def shape(self, channels: int, size: int) -> tuple[int, int]:
         return channels, channels * size
 
+    def check_reopened(self, about: About, part: Part, name: str) -> None:
+        wanted, rate = about.get("rate", 0), ragged(part).rate
+        if wanted and rate not in (0, wanted):
+            raise DataError(f"the encoder takes {wanted:,} samples a second, got {rate:,} in {name}")
+
     def build(self, recipe: Recipe, about: About) -> nn.Module:
         options = recipe.encoder
         return encoders.build(options.name, channels=about["channels"], samples=about["size"], context=options.context)
@@ -152,12 +158,10 @@ class SequenceModality(Modality):
         given = [torch.randn(n, t, channels, generator=rng) * std + mean for n, t in zip(BATCHES, lengths, strict=True)]
         record: dict[str, Any] = {"input": "samples", "shape": ["n", "t" if len(set(lengths)) > 1 else size, channels]}
         record |= {"context": recipe.encoder.context, "rate": about["rate"]}
-        hop = int(getattr(network[0], "hop", 0))
-        if isinstance(network[0], SequenceEncoder):
+        hop = hop_of(network[0])
+        if hop:
             given[-1][0, size // 2 :] = math.nan  # one that ends before the others
             record["piece"] = max(1, PIECE // hop) * hop  # of a longer one, the mean over its pieces by their length
-        else:
-            hop = 0
         return Exported(given, [plain.plain(part) for part in given], record, mean, std, hop)
 
     def input_in_words(self, record: Mapping[str, Any]) -> str:

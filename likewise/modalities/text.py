@@ -29,6 +29,7 @@ tokens = np.array([[{start}, *words[:{length} - 2], {end}]], dtype=np.int64)  # 
 class TextModality(Modality):
     name = noun = TEXT
     presets = NO_PRESETS
+    stands_alone = False
 
     def choices(self, part: Part, train: Ids, recipe: Recipe) -> Iterator[Choice]:
         yield Choice("text.name", *accelerated("text_small", "text_tiny"))

@@ -38,7 +38,7 @@ class VectorModality(Modality):
         return {"data.size": part.array.shape[1]}
 
     def choices(self, part: Part, train: Ids, recipe: Recipe) -> Iterator[Choice]:
-        if not recipe.encoder.name:
+        if ":" not in recipe.encoder.name:  # the encoder that a method names may be one of images
             yield Choice("encoder.name", "mlp", "the items are vectors")
         yield Choice("pairs.preset", self.default_preset(part), "the items are vectors")
 

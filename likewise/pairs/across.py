@@ -91,9 +91,12 @@ class Across(Pairs):
         self.notes: tuple[str, ...] = ()
         self._count = counts
         self._first = counts.cumsum(dim=0) - counts
-        self._owner = torch.arange(len(counts)) if groups is None else groups.long()
-        if len(self._owner) != len(counts):
-            raise ValueError(f"groups must have one entry an item, {len(counts)}, got {len(self._owner)}")
+        self._owner = torch.arange(len(counts))
+        if groups is not None:
+            if len(groups) != len(counts):
+                raise ValueError(f"groups must have one entry an item, {len(counts)}, got {len(groups)}")
+            # An item without a group is one of its own.
+            self._owner = torch.where(groups < 0, groups.max().clamp(min=0) + 1 + self._owner, groups.long())
         places: dict[str, int] = {}
         own = [places.setdefault(same_text(each), len(places)) for texts in captions for each in texts]
         self._text = torch.tensor(own)

@@ -22,7 +22,7 @@ from likewise.pairs.batch import Batch
 from likewise.pairs.metric import Metric
 from likewise.pairs.towers import PredictingTower, Tower
 from likewise.randomness import generator
-from likewise.recipe import Recipe
+from likewise.recipe import Recipe, check_choice
 from likewise.views.augmentation import PLAIN
 
 STEPS = "steps"  # the head with one matrix for each step ahead
@@ -128,12 +128,13 @@ class Pairs:
     def describe_defaults(cls, recipe: Recipe, scale: str) -> str:
         """Describe a method's defaults for the table of methods; `scale` is its temperature or margin."""
         preset = f", {recipe.pairs.preset} views" if recipe.pairs.preset else ""
-        return f"{scale}, {recipe.encoder.head} head to {recipe.encoder.dim}{preset}"
+        return f"{scale}, {cls.describe_head(recipe)}{preset}"
 
     @classmethod
     def describe_head(cls, recipe: Recipe) -> str:
         options = recipe.encoder
-        return "no head" if options.head == "none" else f"{options.head} head to {options.dim}"
+        head = "no head" if options.head == "none" else f"{options.head} head to {options.dim}"
+        return f"{head}, {options.predictor} predictor" if options.predictor else head
 
     @classmethod
     def describe_towers(cls, recipe: Recipe) -> list[str]:
@@ -187,7 +188,9 @@ class Pairs:
         """Put together what is trained."""
         if not recipe.encoder.predictor:
             return Tower(encoder, head)
+        check_choice("encoder.predictor", recipe.encoder.predictor, [name for name in encoders.HEADS if name != "none"])
         dim: int = head.dim  # type: ignore[assignment]
+        check_size({"encoder.dim": dim}, dim * dim)
         return PredictingTower(encoder, head, encoders.build_head(recipe.encoder.predictor, dim, dim))
 
     # Drawing

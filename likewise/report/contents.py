@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -37,17 +38,20 @@ SKIPPED_SHOWN = 200
 LETTERS_SHOWN = 100  # of a caption
 
 
-def contents(trainer: Trainer, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The report of a finished run, of which `rows` were logged; it looks at held-out items, if there are any."""
+def contents(trainer: Trainer, rows: Sequence[dict[str, Any]], trained: Recipe | None = None) -> dict[str, Any]:
+    """Return the report of a finished run, of which `rows` were logged; it looks at held-out items, if there are any.
+
+    `trained` is the recipe that the run was trained with, where it was built again in another way.
+    """
     ready, learner = trainer.plan, trainer.learner
-    items, recipe = ready.items, ready.recipe
+    items, recipe = ready.items, trained or ready.recipe
     looked = spread(ready.test if len(ready.test) else ready.train, MAPPED)
     known = spread(ready.train, SEARCHED) if len(ready.test) else looked
     network, augmentation = learner.tower.encoder, learner.augmentation
     known_rows, looked_rows = (features(network, augmentation, items, ids) for ids in (known, looked))
     captioned = trainer.pairs.captioned(learner.tower, items, looked, looked_rows)
     parameters = sum(parameter.numel() for parameter in learner.tower.parameters())
-    plan_lines = lines(ready, trainer.total, parameters, None, trainer.where())
+    plan_lines = lines(replace(ready, recipe=recipe), trainer.total, parameters, None, trainer.where())
     return {
         "title": f"{recipe.method} on {items.name}",
         "when": time.strftime("%Y-%m-%d %H:%M", time.localtime((trainer.folder / "metrics.jsonl").stat().st_mtime)),

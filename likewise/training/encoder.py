@@ -82,10 +82,8 @@ class Encoder(nn.Module):
         if source is None or str(source) == self.recipe.data.source:
             columns = parse_columns(self.recipe.data.columns) | dict(columns or {})
         if source is None:
+            check_there(self.recipe)
             source = self.recipe.data.source
-            if source not in NAMES and not Path(source).expanduser().exists():
-                gone = source or "arrays in memory"
-                raise RunError(f"the data of the run is not there, {gone}: name it (DATA or --data)")
         opened = functools.partial(
             data.open,
             source,
@@ -219,6 +217,14 @@ class CaptionEncoder(Encoder):
     def _where_images_are(self, module: nn.Module) -> nn.Module:
         weights = place_of(self.backbone)
         return module.to(weights.device, weights.dtype)
+
+
+def check_there(recipe: Recipe) -> None:
+    """Expect the data that a run was trained on to be where they were."""
+    source = recipe.data.source
+    if source not in NAMES and not Path(source).expanduser().exists():
+        gone = source or "arrays in memory"
+        raise RunError(f"the data of the run is not there, {gone}: name it (DATA or --data)")
 
 
 def check_layer(layer: str, recipe: Recipe) -> None:

@@ -5,6 +5,7 @@ to it breaks. Where Fabric started the ranks they also watch over each other's p
 under NCCL, a rank waits for the others without noticing anything.
 """
 
+import atexit
 import logging
 import os
 import socket
@@ -51,7 +52,14 @@ def launch(recipe: Recipe) -> Fabric:
         found: list[tuple[str, int]] = [("", 0)] * ranks.count()
         dist.all_gather_object(found, (socket.gethostname(), os.getpid()))
         _processes[:] = found
+        atexit.register(_leave)
     return fabric
+
+
+def _leave() -> None:
+    """Leave the other ranks before the interpreter ends, which threads of gloo that still run would abort."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def build_fabric(recipe: Recipe) -> Fabric:

@@ -8,7 +8,7 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
@@ -34,6 +34,7 @@ from likewise.training.batches import Batches
 from likewise.views import Draws
 
 ALL = slice(None)
+Side = Callable[[], Tensor]  # makes the views of one side of a batch
 Inputs = Callable[[slice], tuple[Tensor, ...]]  # what a tower is given, of a part of the batch
 
 
@@ -134,7 +135,7 @@ class Learner:
         for group in self.optimizer.param_groups:
             group["lr"] = options.lr * factor
         query, key, ids = self.encode(batch)
-        found = self.dictionary.lookup(key, ids, generator(self.recipe.seed, "noise", step))  # type: ignore[operator]
+        found = self.dictionary.lookup(key, ids, generator(self.recipe.seed, "noise", step))
         look_ups = self.look_ups(query, found, ids, batch)
         score = self.loss_kind.score
         loss = torch.stack([score(self.loss, look_up) * look_up.weight for look_up in look_ups]).mean()
@@ -150,50 +151,63 @@ class Learner:
         kept = [
             replace(each, found=each.found._replace(negative_ids=each.found.negative_ids.clone())) for each in look_ups
         ]
-        self.dictionary.update(key.detach(), ids)  # type: ignore[operator]
+        self.dictionary.update(key.detach(), ids)
         return Taken(loss.detach(), kept)
 
     def look_ups(self, query: Tensor, found: Any, ids: Tensor, batch: Batch) -> list[LookUp]:
         """Return what the loss scores: each query's key, or, for each step ahead, the frame that comes then."""
-        labels = None if self.labels is None else self.labels[batch.items].to(query.device)
+        labels = None
+        if self.loss_kind.needs_labels and self.labels is not None:
+            labels = self.labels[batch.items].to(query.device)
         size, seed = self.batches.size, self.recipe.seed
         return self.pairs.look_ups(query, found, ids, labels, batch, size=size, seed=seed)
 
     def encode(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries, keys (n, d) and their ids. Both views, where both are queries, are neighbours."""
         torch.manual_seed(number(self.recipe.seed, f"dropout of rank {ranks.index()}", batch.step))
-        first = functools.cache(lambda: self.views(batch, "first"))
+        first, second = self.sides(batch)
         if self.key_source.from_slots:
             query, key = map(self.pairs.queries, self.tower.queries_and_keys(self.embed(first())))
             return query, key.detach(), batch.ids.to(query.device)
         queries: tuple[Tensor, Tensor | None]
         if self.copy is None:
-            queries, keys = self.embed_pairs(batch)
+            queries, keys = self.embed_pairs(batch, first, second)
             key = neighbours(keys[1], keys[0]) if self.both else keys[1]
         else:
-            seen = torch.cat([first(), self.views(batch, "second")]) if self.both else first()
-            output = self.tower.queries_and_keys(self.embed(seen))[0]
+            views = torch.cat([first(), second()]) if self.both else first()
+            output = self.tower.queries_and_keys(self.embed(views))[0]
             queries = self.pairs.sides(output) if self.both else (self.pairs.queries(output), None)
-            key = self.copied_keys(batch, first)
+            key = self.copied_keys(batch.step, first, second)
         if not self.both:
             return self.pairs.rows(queries[0], key, batch, first, self.tower)
         one, other = queries
         assert other is not None
         return neighbours(one, other), key, batch.ids.to(key.device).repeat_interleave(2, dim=0)
 
-    def copied_keys(self, batch: Batch, first: Callable[[], Tensor]) -> Tensor:
+    def copied_keys(self, step: int, first: Side, second: Side) -> Tensor:
         """Encode the keys of a batch by the momentum copy, in the order of the queries they belong to."""
         if not self.both:
-            return self.encode_keys(self.pairs.key_view(first, lambda: self.views(batch, "second")), batch.step)
-        one, other = self.encode_keys(torch.cat([first(), self.views(batch, "second")]), batch.step).chunk(2)
+            return self.encode_keys(self.pairs.key_view(first, second), step)
+        one, other = self.encode_keys(torch.cat([first(), second()]), step).chunk(2)
         return neighbours(other, one)
 
-    def embed_pairs(self, batch: Batch) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    def sides(self, batch: Batch) -> tuple[Side, Side]:
+        """Return functions that make the views of each side of a batch, once."""
+        first, second = (functools.cache(partial(self.views, batch, side)) for side in ("first", "second"))
+        return first, second
+
+    def embed_pairs(
+        self, batch: Batch, first: Side, second: Side
+    ) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
         """Embed both sides of each pair in one pass, or in one pass for each chunk of the batch.
 
         Returns both sides as queries, (n, d) each, and both sides as keys.
         """
-        outputs = self.through_model(lambda part: self.inputs_of(batch, part), self.parts(batch))
+        parts = self.parts(batch)
+        if len(parts) == 1:
+            outputs = self.through_model(lambda part: self.pairs.inputs(first, second), parts)
+        else:  # views are made chunk by chunk, and a second time in backward
+            outputs = self.through_model(partial(self.inputs_of, batch), parts)
         queries, keys = zip(*map(self.tower.queries_and_keys, outputs), strict=True)
         return self._joined(queries), self._joined(keys)
 
@@ -257,7 +271,7 @@ class Learner:
 
     def meters(self) -> dict[str, float]:
         """Return how large, how full and how old the dictionary is."""
-        return self.dictionary.meters()  # type: ignore[operator, no-any-return]
+        return self.dictionary.meters()  # type: ignore[no-any-return]
 
     def consistency(self) -> float:
         """Return how consistent the dictionary is with today's encoder; 1 for a batch, NaN for an empty dictionary."""
@@ -265,7 +279,7 @@ class Learner:
             return 1.0
         with torch.no_grad(), self.unchanged_buffers():
             return consistency(
-                self.dictionary,  # type: ignore[arg-type]
+                self.dictionary,
                 lambda step: ranks.gather(self.keys_today(self.batches.at(step))),
             )
 
@@ -273,8 +287,7 @@ class Learner:
         """Encode the keys of a batch once more; a momentum copy's without the queries."""
         if self.copy is None:
             return self.encode(batch)[1]
-        keys = self.copied_keys(batch, lambda: self.views(batch, "first"))
-        return keys.flatten(0, -2)
+        return self.copied_keys(batch.step, *self.sides(batch)).flatten(0, -2)
 
     def rehearse(self, batch: Batch) -> list[str]:
         """Do the passes of one step, or of its first chunk, with a copy of the tower, so that nothing moves.
@@ -288,7 +301,7 @@ class Learner:
             return self.inputs_of(batch, part) if sees_both else (self.views(batch, "first", part),)
 
         with self.fabric.autocast():
-            if self.copy is not None:
+            if self.copy is not None and self.pairs.two_views:
                 with torch.no_grad():
                     views = inputs(ALL) if self.both else (self.views(batch, "second"),)
                     tower(*views)
@@ -331,7 +344,7 @@ class Learner:
         if self.copy is not None:
             self.copy.load_state_dict(state["copy"])
 
-    def _build_dictionary(self) -> nn.Module:
+    def _build_dictionary(self) -> Any:
         options, dim = self.recipe.dictionary, self.tower.head.dim
         rng, items = generator(self.recipe.seed, "bank"), len(self.batches.train)
         kind = DICTIONARIES[options.kind]

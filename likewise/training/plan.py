@@ -78,10 +78,10 @@ def make_plan(
     if method is not None:
         check_choice("method", method, methods.METHODS)
     items, stored = open_data(source, asked, progress)
-    notes = []
+    reasons, notes = [], []
     if method is None:
         method, why = choose_method(items)
-        notes.append(f"method {method}: {why}")
+        reasons.append(f"method {method}: {why}")
     recipe = methods.defaults(method).with_values(asked).with_values({"method": method})
     draft = _Draft(recipe, asked)
     draft.settle({"data.source": recipe.data.source or items.name, "data.stored": stored})
@@ -98,8 +98,7 @@ def make_plan(
     if met := seen_before(draft.recipe.encoder.init, items, test):
         init = draft.recipe.encoder.init
         notes.append(f"note that {init} was trained on {met:,} of the {len(test):,} items held out here")
-    first = notes[:1] if notes and notes[0].startswith("method") else []
-    return Plan(draft.recipe, items, train, test, (*first, *draft.reasons, *notes[len(first) :]))
+    return Plan(draft.recipe, items, train, test, (*reasons, *draft.reasons, *notes))
 
 
 def open_data(source: Any, asked: Mapping[str, Any], progress: bool) -> tuple[Items, int]:
@@ -202,6 +201,8 @@ def check(recipe: Recipe, items: Items, train: int) -> None:
     ):
         if recipe.value(name) < 0:
             raise RecipeError(f"{name} must not be negative, got {recipe.value(name)}")
+    if recipe.loss.weight <= 0:
+        raise RecipeError(f"loss.weight must be positive, got {recipe.loss.weight:g}")
     if recipe.optimizer.lr <= 0:
         raise RecipeError(f"optimizer.lr must be positive, got {recipe.optimizer.lr:g}")
     if recipe.optimizer.lr > torch.finfo(torch.float32).max:  # one step with it would leave no finite weight

@@ -18,6 +18,7 @@ from torch import nn
 from likewise import methods
 from likewise.bounded import read_bounded
 from likewise.modalities.migration import migrated
+from likewise.pairs.across import LARGEST_TEXT
 from likewise.recipe import Recipe
 from likewise.training import metrics
 from likewise.training.about import NEEDED, complaint
@@ -25,7 +26,6 @@ from likewise.training.about import NEEDED, complaint
 if TYPE_CHECKING:
     from likewise.training.encoder import Encoder
 
-LARGEST_TEXT = 64 << 20  # bytes of a tokenizer, or of words
 FINE_TUNED = "finetuned.json"  # what fine-tuning measured, beside what it kept
 
 

@@ -50,3 +50,22 @@ def test_its_whole_state_is_kept():
     assert torch.equal(copy.lookup(key, ids).positive, dictionary.lookup(key, ids).positive)
     assert copy.meters() == dictionary.meters()
     assert copy.steps() == dictionary.steps() == [0, 1, 2]
+
+
+def test_padding_is_nobodys_neighbour():
+    """Frames behind the end of a sequence are stored with id −1, whatever they are like."""
+    dictionary = NearestNeighbours(4, DIM).double()
+    stored = torch.eye(DIM, dtype=torch.float64)
+    dictionary.update(stored[:2], torch.tensor([-1, 7]))
+    found = dictionary.lookup(stored[:1], torch.tensor([3]))
+    assert torch.equal(found.positive, stored[1:2])
+    padding = NearestNeighbours(4, DIM).double()
+    padding.update(stored[:2], torch.tensor([-1, -1]))
+    assert torch.equal(padding.lookup(stored[3:], torch.tensor([3])).positive, stored[3:])
+
+
+def test_scores_in_tiles_find_the_same(monkeypatch):
+    dictionary, key = filled(), rows(5, DIM)
+    whole = dictionary.nearest(key)
+    monkeypatch.setattr("likewise.dictionaries.nearest.SCORES_AT_ONCE", 10)
+    assert torch.equal(dictionary.nearest(key), whole)

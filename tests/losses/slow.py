@@ -216,7 +216,8 @@ def dcl(a, b, *, temperature=0.1, sigma=0.0, ids=None) -> Tensor:
     rows, n = torch.cat([a, b]), len(a)
     ids = None if ids is None else ids.tolist() * 2
     cosines = [score(rows[i], rows[(i + n) % (2 * n)], 1.0, "cosine") for i in range(2 * n)]
-    mean = sum((c / sigma).exp() for c in cosines) / (2 * n) if sigma else None
+    counted = [i for i in range(2 * n) if ids is None or not is_padding(ids[i])]
+    mean = sum((cosines[i] / sigma).exp() for i in counted) / len(counted) if sigma else None
     losses = []
     for i in range(2 * n):
         others = [j for j in range(2 * n) if j not in (i, (i + n) % (2 * n))]

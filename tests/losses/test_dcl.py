@@ -58,3 +58,10 @@ def test_the_module_is_the_function_and_its_temperature_can_be_learned():
 def test_a_negative_width_is_refused():
     with pytest.raises(ValueError, match=r"^sigma must be positive, or 0 for no weights, got -1$"):
         losses.dcl(rows(2, 4), rows(2, 4), sigma=-1.0)
+
+
+def test_a_narrow_width_does_not_overflow():
+    a = torch.eye(4).requires_grad_()
+    value = losses.dcl(a, torch.eye(4), sigma=0.005)
+    assert value.isfinite()
+    assert torch.autograd.grad(value, a)[0].isfinite().all()
