@@ -15,7 +15,7 @@ from likewise.data import open as open_data
 from likewise.data.audio import EXTENSIONS, decode
 from likewise.data.builtin import needed
 from likewise.data.clips import check_rate
-from likewise.data.items import AUDIO, DataError
+from likewise.data.items import AUDIO
 from likewise.data.parts import PIECE, SIXTEEN_BITS, Ids, Part, RaggedPart
 from likewise.data.spectra import log_mel, mfcc
 from likewise.modalities.modality import About, Frames, accelerated
@@ -45,11 +45,6 @@ class AudioModality(SequenceModality):
         super().check_data(part, recipe, name)
         if not ragged(part).rate:
             raise RecipeError(f"the audio in {name} has no rate: say it, as in --set data.rate=8000")
-
-    def check_reopened(self, about: About, part: Part, name: str) -> None:
-        wanted, rate = about.get("rate", 0), ragged(part).rate
-        if wanted and rate not in (0, wanted):
-            raise DataError(f"the encoder takes {wanted:,} samples a second, got {rate:,} in {name}")
 
     def baseline_name(self, by_frame: bool) -> str:
         return "MFCC" if by_frame else "MFCC statistics"

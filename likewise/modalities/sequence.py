@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from likewise import encoders
 from likewise.data import Items
+from likewise.data.items import DataError
 from likewise.data.parts import PIECE, Ids, Part, RaggedPart
 from likewise.encoders import SEQUENCE_ENCODERS, SequenceEncoder
 from likewise.modalities.modality import BATCHES, About, Choice, Exported, Modality, counted
@@ -131,6 +132,11 @@ class SequenceModality(Modality):
 
     def shape(self, channels: int, size: int) -> tuple[int, int]:
         return channels, channels * size
+
+    def check_reopened(self, about: About, part: Part, name: str) -> None:
+        wanted, rate = about.get("rate", 0), ragged(part).rate
+        if wanted and rate not in (0, wanted):
+            raise DataError(f"the encoder takes {wanted:,} samples a second, got {rate:,} in {name}")
 
     def build(self, recipe: Recipe, about: About) -> nn.Module:
         options = recipe.encoder

@@ -22,7 +22,7 @@ def complaint(about: Any, needed: tuple[str, ...] = NEEDED) -> str | None:
     missing = [name for name in needed if not isinstance(about, dict) or name not in about]
     if missing:
         return f"got no {', '.join(missing)}"
-    if about["modality"] not in MODALITIES:
+    if not isinstance(about["modality"], str) or about["modality"] not in MODALITIES:
         return f"expected a modality {', '.join(MODALITIES)}, got {str(about['modality'])[:40]!r}"
     for name, least in WHOLE.items():
         if name in about and (type(about[name]) is not int or about[name] < least):
