@@ -47,7 +47,8 @@ def pictures(n=60, *, groups=False):
 
 
 def trainer(folder, method="clip", source=None, **settings):
-    ready = make_plan(source or pictures(), method, QUICK | settings, progress=False)
+    asked = QUICK if method == "clip" else {key: value for key, value in QUICK.items() if key != "text.dropout"}
+    ready = make_plan(source or pictures(), method, asked | settings, progress=False)
     return Trainer(ready, folder, Observer())
 
 
