@@ -302,18 +302,16 @@ def read_recipe(path: str | Path) -> dict[str, Any]:
     return {key: value for key, value in values.items() if key in used}
 
 
-def check_used(recipe: Recipe, asked: Iterable[str]) -> None:
-    """Refuse values that were asked for and that the chosen parts have no use for."""
+def unused(recipe: Recipe, asked: Iterable[str]) -> list[str]:
+    """Return a sentence for each value that was asked for and that the chosen parts have no use for."""
     known, used = options(recipe), used_keys(recipe)
+    sentences = []
     for key in asked:
-        if key in used or recipe.value(key) == Recipe().value(key):
-            continue
         section = key.partition(".")[0]
-        if not known[section]:
-            raise RecipeError(f"{key} is for pairs that have text, got pairs {recipe.pairs.kind}")
-        part = f"{section} {getattr(recipe, section).kind}"
-        has = ", ".join(option for option in known[section] if option != "kind") or "no options"
-        raise RecipeError(f"{key} means nothing for {part}, whose options are {has}")
+        if key not in used and recipe.value(key) != Recipe().value(key):
+            part = f"{section} {getattr(recipe, section).kind}" if known[section] else f"pairs {recipe.pairs.kind}"
+            sentences.append(f"note that {key} = {recipe.value(key)} is not used: it is no option of {part}")
+    return sentences
 
 
 def table() -> list[list[str]]:

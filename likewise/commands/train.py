@@ -174,9 +174,10 @@ def _resumed(folder: Path, method: str | None, asked: Mapping[str, Any], trust: 
     before = Recipe().with_values(kept)
     if "encoder.name" not in asked:
         check_trust(folder / "recipe.toml", before.encoder.name, trust)
+    used = methods.used_keys(before)
     for key, given in {**asked, "method": method or before.method}.items():
         value = Recipe().with_values({key: given}).value(key)
-        if key not in MAY_CHANGE and before.value(key) != value:
+        if key not in MAY_CHANGE and key in used and before.value(key) != value:
             raise RecipeError(f"{key} was {before.value(key)!r} in {folder} and cannot become {value!r} on resuming")
     kept.pop("method", None)
     return before.method, kept | {key: value for key, value in asked.items() if key in MAY_CHANGE}

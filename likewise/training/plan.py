@@ -94,7 +94,7 @@ def make_plan(
     epoch = len(items.main.visits(train, draft.recipe.pairs.window))
     choose_for_length(draft, items, train, epoch)
     check(draft.recipe, items, epoch)
-    methods.check_used(draft.recipe, asked)
+    notes += methods.unused(draft.recipe, asked)
     if met := seen_before(draft.recipe.encoder.init, items, test):
         init = draft.recipe.encoder.init
         notes.append(f"note that {init} was trained on {met:,} of the {len(test):,} items held out here")

@@ -155,7 +155,7 @@ def test_every_mixture_that_cannot_work_is_refused_in_one_of_seven_sentences():
     reasons = [reason for answers in ANSWERS if (reason := methods.refusal(mixture(*answers)))]
     assert all(any(re.fullmatch(sentence, reason) for sentence in REFUSED) for reason in reasons)
     assert all(any(re.fullmatch(sentence, reason) for reason in reasons) for sentence in REFUSED)
-    assert len(ANSWERS) - len(reasons) == 46
+    assert len(ANSWERS) - len(reasons) == 61
 
 
 @pytest.mark.parametrize("answers", [a for a in ANSWERS if not methods.refusal(mixture(*a))], ids="-".join)

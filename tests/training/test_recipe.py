@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import likewise
-from likewise import losses
+from likewise import losses, methods
 from likewise.pairs.catalog import build_tower
-from likewise.recipe import Recipe, RecipeError, check_choice, known_keys, parse_settings, read_toml
+from likewise.recipe import FORMAT, Recipe, RecipeError, check_choice, known_keys, parse_settings, read_toml
 from likewise.training import plan
 from likewise.training.about import fitted
 
@@ -42,7 +42,7 @@ def refused(call):
 def test_every_value_comes_back_from_toml(tmp_path_factory, values):
     recipe = Recipe().with_values(values)
     tree = tomllib.loads(recipe.toml())
-    assert tree == dataclasses.asdict(recipe)
+    assert tree == {"format": FORMAT} | dataclasses.asdict(recipe)
     path = tmp_path_factory.getbasetemp() / "recipe.toml"
     path.write_text(recipe.toml(), encoding="utf-8")
     again = Recipe().with_values(read_toml(path))
@@ -55,6 +55,7 @@ def test_known_keys_are_all_there_is():
     assert keys[:3] == ["method", "seed", "data.source"]
     assert len(keys) == len(set(keys))
     tree = tomllib.loads(Recipe().toml())
+    assert tree.pop("format") == FORMAT
     sections = [f"{name}.{key}" for name, value in tree.items() if isinstance(value, dict) for key in value]
     assert keys == [name for name, value in tree.items() if not isinstance(value, dict)] + sections
 
@@ -235,3 +236,24 @@ def test_true_is_no_number_from_python_either(tmp_path):
         sentence = refused(lambda option=option: likewise.train(vectors(), out=tmp_path / "run", **{option: True}))
         assert sentence.endswith(f"{option} must be a whole number, got True")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_runs_recipe_has_the_options_of_its_parts_and_no_others():
+    tree = tomllib.loads(methods.to_toml(methods.defaults("simclr")))
+    assert set(tree["loss"]) == {"kind", "temperature", "learnable", "policy", "weight"}
+    assert tree["dictionary"] == {"kind": "batch"}
+    assert "text" not in tree
+    assert set(tree["pairs"]) == {"kind", "preset", "symmetric", "window"}
+    tree = tomllib.loads(methods.to_toml(methods.defaults("clip")))
+    assert set(tree["text"]) == {"name", "vocabulary", "dropout"}
+    assert set(tomllib.loads(methods.to_toml(methods.defaults("pair")))["loss"]) == {"kind", "margin", "weight"}
+
+
+def test_what_is_asked_for_in_vain_is_said_in_the_plan():
+    asked = {"loss.margin": 3.0, "dictionary.size": 12, "text.dropout": 0.5, "pairs.negatives": "both"}
+    ready = plan.make_plan("digits", "simclr", asked, progress=False)
+    assert [text for text in ready.chosen if text.startswith("note")] == [
+        "note that loss.margin = 3.0 is not used: it is no option of loss nt_xent",
+        "note that dictionary.size = 12 is not used: it is no option of dictionary batch",
+        "note that text.dropout = 0.5 is not used: it is no option of pairs views",
+    ]
