@@ -47,8 +47,7 @@ def pictures(n=60, *, groups=False):
 
 
 def trainer(folder, method="clip", source=None, **settings):
-    asked = QUICK if method == "clip" else {key: value for key, value in QUICK.items() if key != "text.dropout"}
-    ready = make_plan(source or pictures(), method, asked | settings, progress=False)
+    ready = make_plan(source or pictures(), method, QUICK | settings, progress=False)
     return Trainer(ready, folder, Observer())
 
 

@@ -20,8 +20,9 @@ from tests.training.conftest import rows, whole
 from tests.waves import clips, series
 
 # Few steps ahead among few frames: the same work, less of it.
-AHEAD = {"pairs.horizon": 3, "pairs.candidates": 16}
 QUICK = {
+    "pairs.horizon": 3,
+    "pairs.candidates": 16,
     "training.batch_size": 8,
     "training.log_every": 1,
     "training.steps": 3,
@@ -30,8 +31,7 @@ QUICK = {
 
 
 def trained(source, out, method=None, **options):
-    looks_ahead = method in (None, "cpc") or options.get("pairs") == "future"
-    settings = (AHEAD if looks_ahead else {}) | QUICK | options.pop("settings", {})
+    settings = QUICK | options.pop("settings", {})
     return likewise.train(source, method=method, out=out, settings=settings, progress=False, **options)
 
 
