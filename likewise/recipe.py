@@ -7,7 +7,6 @@ import dataclasses
 import difflib
 import json
 import math
-import tomllib
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -193,6 +192,8 @@ def read_format(path: str | Path) -> tuple[int, dict[str, Any]]:
     longest = max(map(len, text.splitlines()), default=0)
     if longest > LONGEST_LINE:  # the parser takes forever over a key of many parts
         raise RecipeError(f"recipe {path} must have lines of at most {LONGEST_LINE:,} letters, got one of {longest:,}")
+    import tomllib  # here, so that the losses, which import this module, cost no more than torch
+
     try:
         tree = tomllib.loads(text)
     except ValueError as error:  # a TOMLDecodeError, or a number of thousands of digits
@@ -219,6 +220,8 @@ def read_format(path: str | Path) -> tuple[int, dict[str, Any]]:
 
 def parse_settings(settings: Iterable[str]) -> dict[str, Any]:
     """`["dictionary.size=4096"]` as values by dotted key; a value is TOML, or else a string."""
+    import tomllib
+
     values: dict[str, Any] = {}
     for setting in settings:
         name, equals, text = setting.partition("=")

@@ -33,7 +33,7 @@ class Counter(Observer):
     def __init__(self):
         self.threads = []
 
-    def row(self, row):
+    def row(self, row, metrics=()):
         self.threads.append(len(os.listdir("/proc/self/task")))
 
 

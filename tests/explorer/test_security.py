@@ -21,6 +21,7 @@ from likewise.explorer import files
 from likewise.explorer.explorer import Explorer
 from likewise.explorer.guard import Guard, is_loopback
 from likewise.explorer.server import answer
+from likewise.modalities import audio
 from likewise.training.run import RunError
 from tests.explorer.conftest import PATIENCE, SECRET, serving, until
 
@@ -297,7 +298,7 @@ def test_a_hostile_name_stays_text(server):
 
 def test_a_recording_of_too_many_samples_is_refused_before_it_is_decoded(recordings_server, monkeypatch):
     """Silence packs well: a small file may hold hours."""
-    monkeypatch.setattr(files, "MOST_SAMPLES", 100_000)
+    monkeypatch.setattr(audio, "MOST_SAMPLES", 100_000)
     file = io.BytesIO()
     soundfile.write(file, np.zeros(200_000, np.int16), 8000, format="flac")
     assert len(file.getvalue()) < 10_000

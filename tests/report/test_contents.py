@@ -11,6 +11,8 @@ from PIL import Image
 
 import likewise
 from likewise import data
+from likewise.modalities.series import LINES
+from likewise.modalities.tiles import SIDE
 from likewise.report import contents as module
 from likewise.report import pictures
 from likewise.report.contents import contents
@@ -175,8 +177,8 @@ def test_warnings_and_skipped_files_are_told(tmp_path):
     assert (found["skipped"]["count"], found["skipped"]["said"]) == (1, "1 file could not be read")
     assert found["skipped"]["files"][0][0] == "torn.png"
     assert found["map"]["names"][0] == "00.png"
-    assert found["map"]["sprite"]["side"] == pictures.SIDE
-    assert found["recipe"].startswith('method = "moco"')
+    assert found["map"]["sprite"]["side"] == SIDE
+    assert found["recipe"].startswith('format = 2\nmethod = "moco"\n')
     rows = [{"step": 4, "loss": 1.0, "health": ["the queue is still filling (10%)"]}]
     assert module.charts(rows, plan.Recipe())[0]["series"][0]["points"] == [[4, 1.0]]
 
@@ -304,7 +306,7 @@ def test_the_caption_shown_is_the_one_that_was_drawn(clip):
     own = [trainer.plan.items.captions[i] for i in trainer.plan.train[batch.items[:8]]]
     for caption, texts, tokens in zip(pairs["captions"], own, batch.partner_data, strict=False):
         assert caption in texts
-        again = trainer.tokenizer.encode([caption], 99)[0]
+        again = trainer.pairs.tokenizer.encode([caption], 99)[0]
         assert again.tolist() == tokens[: len(again)].tolist()
     assert pairs["captions"] != [texts[0] for texts in own], "not always the first"
     views = trainer.learner.views(batch, "first")[:8]
@@ -366,25 +368,28 @@ def test_the_report_of_a_future_is_plain_json(cpc):
 
 def test_accuracy_is_drawn_over_the_horizon_for_the_last_step_and_held_out_items(cpc):
     trainer, found = cpc
-    chart = found["charts"][0]
+    titles = [chart["title"] for chart in found["charts"]]
+    chart = found["charts"][titles.index("Mutual information, nats") + 1]
     assert (chart["title"], chart["x"]) == ("Accuracy over the horizon", "frames ahead")
     assert "among 16 other frames: by chance 0.0" in chart["note"]
     held_out, last = chart["series"]
     rows = [json.loads(line) for line in (trainer.folder / "metrics.jsonl").read_text().splitlines()]
     assert (held_out["name"], last["name"]) == ("held-out items", "the last step")
     assert last["points"] == [[ahead, value] for ahead, value in enumerate(rows[-1]["accuracy"], 1)]
-    assert held_out["points"] == [[a, v] for a, v in enumerate(trainer.accuracy_ahead(trainer.plan.test), 1)]
+    measured = trainer.measure_held_out(trainer.plan.test)["accuracy"]
+    assert held_out["points"] == [[ahead, value] for ahead, value in enumerate(measured, 1)]
     assert [ahead for ahead, _ in held_out["points"]] == [1, 2, 3, 4, 5]
     assert all(0 <= value <= 1 for _, value in held_out["points"])
 
 
 def test_a_few_held_out_items_have_a_curve_and_one_has_none(cpc):
     trainer, _ = cpc
-    assert len(trainer.accuracy_ahead(trainer.plan.test[:7])) == 5
-    assert trainer.accuracy_ahead(trainer.plan.test[:1]) == []
-    (chart,) = module.horizon(trainer, [{"accuracy": [0.5, 0.25]}])
+    held_out = trainer.measure_held_out(trainer.plan.test[:7])
+    assert len(held_out["accuracy"]) == 5
+    assert trainer.measure_held_out(trainer.plan.test[:1]) == {}
+    (chart,) = module.pair_charts([{"accuracy": [0.5, 0.25]}], trainer.recipe, held_out)
     assert chart["series"][1]["points"] == [[1, 0.5], [2, 0.25]]
-    assert module.horizon(trainer, [{"loss": 1.0}]) == [], "what predicts nothing has no horizon"
+    assert module.pair_charts([{"loss": 1.0}], trainer.recipe, held_out) == [], "what predicts nothing has no horizon"
 
 
 def test_a_future_is_shown_as_an_item_and_its_window(cpc):
@@ -395,7 +400,7 @@ def test_a_future_is_shown_as_an_item_and_its_window(cpc):
     assert "has to find the rest of it among frames of all windows" in pairs["note"]
     views = trainer.learner.views(trainer.batches.at(0), "first")[:8]
     tiles = pictures.of_views(views, trainer.learner.augmentation, trainer.plan.items)
-    shown = picture(pairs["sprite"]).reshape(-1, pictures.SIDE, pictures.SIDE, 3)[8:16]
+    shown = picture(pairs["sprite"]).reshape(-1, SIDE, SIDE, 3)[8:16]
     assert np.abs(shown.astype(int) - tiles).mean() < 12
 
 
@@ -413,7 +418,7 @@ def test_the_histogram_of_a_future_is_of_frames_that_are_there(cpc):
 def test_views_of_series_are_shown_as_two(tmp_path):
     _, found = finished(series(40), "simclr", tmp_path / "run")
     assert found["pairs"]["columns"] == ["item", "first view", "second view"]
-    assert found["map"]["sprite"]["side"] == pictures.SIDE
+    assert found["map"]["sprite"]["side"] == SIDE
     assert not any(chart["title"] == "Accuracy over the horizon" for chart in found["charts"])
 
 
@@ -423,7 +428,7 @@ def test_a_picture_of_audio_is_lighter_where_it_is_louder():
     tone = np.where(time < 0.5, 0.8 * np.sin(2 * np.pi * 3000 * time), 0).astype(np.float32)
     items = data.open({"audio": np.tile(tone, 2), "offsets": np.array([0, 8000, 16000]), "rate": 8000})
     tiles = pictures.of_items(items, np.array([0, 1]))
-    assert tiles.shape == (2, pictures.SIDE, pictures.SIDE, 3)
+    assert tiles.shape == (2, SIDE, SIDE, 3)
     assert tiles.dtype == np.uint8
     light = tiles[0].astype(int).sum(axis=2)
     top, left = slice(0, 16), slice(4, 20)
@@ -436,7 +441,7 @@ def test_pictures_of_clips_of_unequal_length_have_one_size():
     items = data.open(clips(6))
     assert len(set(items.lengths.tolist())) > 1
     tiles = pictures.of_items(items, np.arange(6))
-    assert tiles.shape == (6, pictures.SIDE, pictures.SIDE, 3)
+    assert tiles.shape == (6, SIDE, SIDE, 3)
     assert all(tile.std() > 5 for tile in tiles), "something is drawn in each"
 
 
@@ -445,14 +450,14 @@ def test_a_picture_of_a_series_has_a_line_a_channel():
     rise = np.linspace(0, 1, 50, dtype=np.float32)
     array = np.stack([np.stack([rise, 1 - rise], axis=1)] * 2)
     tile = pictures.of_items(data.open(array), np.array([0, 1]))[0].astype(int)
-    assert tile.shape == (pictures.SIDE, pictures.SIDE, 3)
+    assert tile.shape == (SIDE, SIDE, 3)
 
     def places(colour):
         wanted = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
         return np.argwhere(np.abs(tile - wanted).sum(axis=2) < 60)  # rows from above, columns
 
-    for colour, sign in ((pictures.LINES[0], -1), (pictures.LINES[1], 1)):
+    for colour, sign in ((LINES[0], -1), (LINES[1], 1)):
         found = places(colour)
         assert len(found) > 20
         assert np.corrcoef(found.T)[0, 1] * sign > 0.95
-    assert not len(places(pictures.LINES[2])), "there is no third"
+    assert not len(places(LINES[2])), "there is no third"

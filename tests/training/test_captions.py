@@ -10,7 +10,8 @@ from torch import nn
 import likewise
 from likewise.data.words import all_words
 from likewise.losses.catalog import LOSSES
-from likewise.recipe import RecipeError
+from likewise.pairs.across import Across
+from likewise.recipe import Recipe, RecipeError
 from likewise.training import learner as module
 from likewise.training.encoder import CaptionEncoder
 from likewise.training.plan import make_plan
@@ -184,7 +185,7 @@ def test_items_of_one_caption_or_group_are_not_each_others_negatives(tmp_path):
     cosine = nn.functional.normalize(image, dim=1) @ nn.functional.normalize(text, dim=1).T
     scores = cosine / learner.loss.temperature
     items = run.plan.train[batch.items.numpy()]
-    words = [run.tokenizer.decode(tokens) for tokens in batch.partner_data]
+    words = [run.pairs.tokenizer.decode(tokens) for tokens in batch.partner_data]
     apart = 0
     total = 0.0
     for i in range(len(items)):
@@ -267,7 +268,8 @@ def test_captions_that_are_cut_are_counted(tmp_path):
 
 def test_a_loss_without_a_temperature_says_none():
     row = {"loss": 1.0, "recall": 0.5, "items_per_second": 1.0, "oldest": 0.0}
-    assert words(row, {}) == "loss 1.000  recall@1 in the batch 0.50  1 items/s"
+    metrics = Across.metrics(row, Recipe())
+    assert words(row, {}, metrics) == "loss 1.000  recall@1 in the batch 0.50  1 items/s"
 
 
 def test_vectors_with_captions_are_vectors():

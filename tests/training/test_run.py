@@ -12,6 +12,7 @@ from torch import nn
 
 import likewise
 from likewise import data
+from likewise.data import parts as data_parts
 from likewise.encoders import features as module
 from likewise.encoders.features import features, frame_features
 from likewise.modalities.sequence import channel_statistics
@@ -238,7 +239,7 @@ def prepared(encoder, items, item, start=0, end=None):
 
 @torch.no_grad()
 def test_a_long_sequence_is_the_mean_of_its_pieces_weighted_by_their_length(ahead, sequences, monkeypatch):
-    monkeypatch.setattr(module, "PIECE", 16)
+    monkeypatch.setattr(data_parts, "PIECE", 16)
     encoder = ahead.encoder
     found = features(encoder.backbone, encoder.augmentation, sequences, np.arange(40))
     for item, length in enumerate(LENGTHS):
@@ -255,18 +256,18 @@ def test_whom_a_sequence_is_embedded_with_changes_nothing(ahead, sequences, monk
     ids = np.random.default_rng(0).permutation(40)
     alone = torch.cat([encoder(prepared(encoder, sequences, item)) for item in ids])
     for most in (1, 60, 2**20):
-        monkeypatch.setattr(module, "EMBED_SAMPLES", most)
+        monkeypatch.setattr(data_parts, "SAMPLES_AT_ONCE", most)
         found = features(encoder.backbone, encoder.augmentation, sequences, ids)
         torch.testing.assert_close(found, alone, rtol=1e-5, atol=1e-6)
 
 
 def test_parts_hold_no_more_samples_than_they_may(sequences, monkeypatch):
-    monkeypatch.setattr(module, "EMBED_SAMPLES", 100)
-    parts = list(module.parts(sequences, np.arange(40)))
-    assert max(part.data.shape[0] * part.data.shape[1] for part in parts) <= 100
-    assert sorted(place for part in parts for place in part.places) == list(range(40))
-    monkeypatch.setattr(module, "EMBED_BATCH", 3)
-    assert max(len(part.data) for part in module.parts(sequences, np.arange(40))) == 3
+    monkeypatch.setattr(data_parts, "SAMPLES_AT_ONCE", 100)
+    pieces = list(sequences.main.pieces(np.arange(40)))
+    assert max(piece.data.shape[0] * piece.data.shape[1] for piece in pieces) <= 100
+    assert sorted(place for piece in pieces for place in piece.places) == list(range(40))
+    monkeypatch.setattr(data_parts, "ROWS_AT_ONCE", 3)
+    assert max(len(piece.data) for piece in sequences.main.pieces(np.arange(40))) == 3
 
 
 def test_clips_of_any_length_are_embedded(tmp_path):
@@ -312,6 +313,7 @@ def test_features_of_frames_are_the_contexts_of_their_sequence(ahead, sequences)
 
 @torch.no_grad()
 def test_the_context_of_a_frame_of_a_long_sequence_begins_with_its_piece(ahead, sequences, monkeypatch):
+    monkeypatch.setattr(data_parts, "PIECE", 16)
     monkeypatch.setattr(module, "PIECE", 16)
     encoder, item = ahead.encoder, int(LENGTHS.argmax())
     starts = np.arange(9) * 4
@@ -326,11 +328,11 @@ def test_the_context_of_a_frame_of_a_long_sequence_begins_with_its_piece(ahead, 
 def test_channels_are_standardised_by_the_sequences_trained_on_and_no_padding(ahead, sequences):
     train = np.array([3, 8, 20])
     samples = np.concatenate([sequences.array[sequences.offsets[i] : sequences.offsets[i + 1]] for i in train])
-    mean, std = channel_statistics(sequences, train)
+    mean, std = channel_statistics(sequences.main, train)
     assert mean == pytest.approx(samples.mean(axis=0).tolist(), abs=1e-6)
     assert std == pytest.approx(samples.std(axis=0).tolist(), abs=1e-6)
     constant = data.open(np.stack([np.arange(40.0).reshape(4, 10), np.full((4, 10), 3.0)], axis=2))
-    assert channel_statistics(constant, np.arange(4))[1][1] == 1
+    assert channel_statistics(constant.main, np.arange(4))[1][1] == 1
 
 
 # What stands in the file of the weights
@@ -355,9 +357,9 @@ HOSTILE = {
     ],
     "size": [(10**9, r"expected items that fit in memory, .*"), (1.5, r"expected a whole number >= 1 for size, .*")],
     "stored": [(-1, r"expected a whole number >= 0 for stored, got '-1'")],
-    "kind": [
-        ("video", r"expected a kind image, vector or sequence, got 'video'"),
-        ([], r"expected a kind .*, got '\[\]'"),
+    "modality": [
+        ("video", r"expected a modality image, audio, series, vector, text, got 'video'"),
+        ([], r"expected a modality .*, got '\[\]'"),
     ],
     "mean": [([[0.5]], r"expected 1 finite numbers for mean, got others"), (0.5, r"expected 1 finite numbers .*")],
     "std": [([float("nan")], r"expected 1 finite numbers for std, got others")],
@@ -384,7 +386,7 @@ def test_a_pre_processing_that_cannot_be_is_one_sentence(digits, tmp_path, name,
         ("[" * 100_000, "cannot be read: their pre-processing is nested too deeply"),
         ('{"a": ' * 100_000 + "1" + "}" * 100_000, "cannot be read: their pre-processing is nested too deeply"),
         ("{", "cannot be read: .*"),
-        ("[]", "must have their pre-processing with them, got no kind, .*"),
+        ("[]", "must have their pre-processing with them, got no modality, .*"),
         ("1" + "0" * 5000, "cannot be read: .*"),
     ],
     ids=["deep list", "deep object", "torn", "list", "number"],

@@ -302,12 +302,18 @@ def test_an_encoder_of_other_sequences_is_refused(tmp_path):
         (11_025, 1, "audio_8k"),
         (4_000, 1, "audio_8k"),
         (3_999, 1, "sensors"),
+        (16_000, 1, "sensors"),
         (16_000, 2, "sensors"),
         (0, 1, "sensors"),
     ],
 )
 def test_the_encoder_follows_the_rate(rate, channels, encoder):
-    ready = planned(series(t=1000, channels=channels) | {"rate": rate}, pairs__horizon=1)
+    if encoder.startswith("audio"):
+        x = series(t=1000, channels=1)["x"]
+        source = {"audio": x.reshape(-1) / 100, "offsets": np.arange(len(x) + 1) * 1000, "rate": rate}
+    else:
+        source = series(t=1000, channels=channels) | {"rate": rate}
+    ready = planned(source, pairs__horizon=1)
     assert ready.recipe.encoder.name == encoder
     assert any(text.startswith(f"encoder.name = {encoder}: ") for text in ready.chosen)
 
