@@ -3,40 +3,15 @@
 Nothing heavy is imported before a command is chosen, so that help answers at once.
 """
 
-import errno
-import sys
-import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated
 
 import typer
-from typer.core import TyperGroup
 
-from likewise import __version__
+from likewise import __version__, endings
+from likewise.endings import INTERRUPTED, Guarded, said_in_one_sentence
 from likewise.printing import say, show, show_figures, show_found, show_json
 from likewise.training.signals import exit_on_signal
-
-MISTAKE = 1  # exit code of what the user can mend
-DEFECT = 70  # exit code of what likewise should have foreseen (EX_SOFTWARE)
-INTERRUPTED = 75  # exit code of a run that was told to end and can be resumed (EX_TEMPFAIL)
-
-
-class Guarded(TyperGroup):
-    """Ends a command that fails in a way nobody foresaw in one sentence too, with an exit code of its own."""
-
-    def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except Exception as error:
-            # Typer ends its own errors, which have an exit code, and quietly one whose reader has gone.
-            gone = isinstance(error, OSError) and error.errno == errno.EPIPE
-            if gone or isinstance(error, typer.Abort) or hasattr(error, "exit_code"):
-                raise
-            words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-            end(f"an error that likewise should have foreseen, {words}; likewise --debug shows where", DEFECT)
-
 
 app = typer.Typer(
     cls=Guarded,
@@ -61,8 +36,6 @@ Trust = Annotated[
     bool, typer.Option("--trust", help="Run the code (module:callable) that a run or recipe from elsewhere names.")
 ]
 
-shows_traceback = False  # on standard error, before the sentence: --debug
-
 
 def show_version(wanted: bool) -> None:
     if wanted:
@@ -78,8 +51,7 @@ def options(
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
     """What every command shares."""
-    global shows_traceback
-    shows_traceback = debug
+    endings.shows_traceback = debug
 
 
 @app.command()
@@ -443,34 +415,6 @@ def named(columns: list[str] | None) -> dict[str, str] | None:
     from likewise.recipe import parse_columns
 
     return None if columns is None else parse_columns(",".join(columns))
-
-
-@contextmanager
-def said_in_one_sentence() -> Iterator[None]:
-    """Mistakes of people end in one sentence; --debug shows where it was said."""
-    from likewise.training.signals import Interrupted
-
-    try:
-        yield
-    except (ValueError, OSError) as error:
-        words = str(error)
-        if isinstance(error, OSError) and error.strerror and error.filename:
-            words = f"{error.filename}: {error.strerror}"
-        end(words, MISTAKE)
-    except Interrupted as error:
-        from likewise import ranks
-
-        if ranks.is_first():  # all ranks were told
-            say(f"likewise: {error}", err=True)
-        raise typer.Exit(INTERRUPTED) from None
-
-
-def end(words: str, code: int) -> NoReturn:
-    """End with one sentence for the error that is being handled."""
-    if shows_traceback:
-        typer.echo(traceback.format_exc(), err=True)
-    say(f"likewise: {' '.join(words.split())}", err=True)
-    sys.exit(code)
 
 
 def main() -> None:
