@@ -69,8 +69,16 @@ def train(
     ] = None,
     pairs: Annotated[str | None, typer.Option(help="What should agree: views, groups, future, captions.")] = None,
     keys: Annotated[str | None, typer.Option(help="Who makes the keys: encoder, momentum, bank.")] = None,
-    dictionary: Annotated[str | None, typer.Option(help="Where queries are looked up: batch, queue, bank.")] = None,
-    loss: Annotated[str | None, typer.Option(help="How the look-up is scored: info_nce, nt_xent, …")] = None,
+    dictionary: Annotated[
+        str | None, typer.Option(help="Where queries are looked up: batch, queue, bank, nearest.")
+    ] = None,
+    loss: Annotated[
+        str | None,
+        typer.Option(
+            help="How the look-up is scored: info_nce, nt_xent, symmetric_info_nce, sigmoid, nce, pair_margin, "
+            "triplet, sup_con, dcl."
+        ),
+    ] = None,
     encoder: Annotated[
         str | None, typer.Option(help="resnet_tiny, resnet18, vit_tiny, audio_16k, … or module:callable.")
     ] = None,

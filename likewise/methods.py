@@ -268,6 +268,7 @@ def options(recipe: Recipe) -> dict[str, tuple[str, ...]]:
     pairs, dictionary = PAIRS[recipe.pairs.kind], DICTIONARIES[recipe.dictionary.kind]
     return {
         "pairs": ("kind", *pairs.options),
+        "keys": ("by", *KEYS[recipe.keys.by].options),
         "dictionary": ("kind", *dictionary.options),
         "loss": ("kind", *LOSSES[recipe.loss.kind].options, "weight"),
         "text": ("name", "vocabulary", "dropout") if pairs.has_text_tower else (),
@@ -293,7 +294,7 @@ def to_toml(recipe: Recipe) -> str:
 def read_recipe(path: str | Path) -> dict[str, Any]:
     """Return the values of a recipe file; of the first format, without those that its parts have no use for."""
     number, values = read_format(path)
-    chosen = ("pairs.kind", "dictionary.kind", "loss.kind")
+    chosen = ("pairs.kind", "keys.by", "dictionary.kind", "loss.kind")
     if number == FORMAT or any(key not in values for key in chosen):
         return values
     recipe = Recipe().with_values({key: values[key] for key in chosen})
@@ -304,12 +305,17 @@ def read_recipe(path: str | Path) -> dict[str, Any]:
 
 def unused(recipe: Recipe, asked: Iterable[str]) -> list[str]:
     """Return a sentence for each value that was asked for and that the chosen parts have no use for."""
-    known, used = options(recipe), used_keys(recipe)
-    sentences = []
+    used, sentences = used_keys(recipe), []
+    chosen = {
+        "pairs": f"pairs {recipe.pairs.kind}",
+        "keys": f"keys by {recipe.keys.by}",
+        "dictionary": f"dictionary {recipe.dictionary.kind}",
+        "loss": f"loss {recipe.loss.kind}",
+        "text": f"pairs {recipe.pairs.kind}",
+    }
     for key in asked:
-        section = key.partition(".")[0]
         if key not in used and recipe.value(key) != Recipe().value(key):
-            part = f"{section} {getattr(recipe, section).kind}" if known[section] else f"pairs {recipe.pairs.kind}"
+            part = chosen[key.partition(".")[0]]
             sentences.append(f"note that {key} = {recipe.value(key)} is not used: it is no option of {part}")
     return sentences
 

@@ -42,7 +42,9 @@ def report(run: str | Path, source: Any = None, *, trust: bool = False, progress
         raise RunError(f"{folder} is not a run: expected a folder with recipe.toml")
     wanted = ("encoder.safetensors", "metrics.jsonl")
     if (folder / FINE_TUNED).exists() or not all((folder / name).exists() for name in wanted):
-        raise RunError(f"{folder} has no finished training to report on")
+        raise RunError(
+            f"{folder} has no finished training to report on; `likewise train` goes on with a run, given --resume"
+        )
     recipe = Run(folder).recipe
     check_trust(folder / "recipe.toml", recipe.encoder.name, trust)
     if source is None:

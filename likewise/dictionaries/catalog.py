@@ -19,13 +19,14 @@ class KeySource:
     with_gradient: bool = False  # they are the encoder's own, and it learns from them
     by_copy: bool = False  # a momentum copy of the encoder makes them
     from_slots: bool = False  # they are the slots of the dictionary
+    options: tuple[str, ...] = ()  # of the recipe's section, besides `by`
 
 
 KEYS = {
     source.name: source
     for source in (
         KeySource("encoder", with_gradient=True),
-        KeySource("momentum", by_copy=True),
+        KeySource("momentum", by_copy=True, options=("momentum", "schedule")),
         KeySource("bank", from_slots=True),
     )
 }

@@ -22,7 +22,7 @@ from likewise.pairs.batch import Batch
 from likewise.pairs.metric import Metric
 from likewise.pairs.towers import PredictingTower, Tower
 from likewise.randomness import generator
-from likewise.recipe import Recipe, check_choice
+from likewise.recipe import Recipe, RecipeError
 from likewise.views.augmentation import PLAIN
 
 STEPS = "steps"  # the head with one matrix for each step ahead
@@ -127,8 +127,9 @@ class Pairs:
     @classmethod
     def describe_defaults(cls, recipe: Recipe, scale: str) -> str:
         """Describe a method's defaults for the table of methods; `scale` is its temperature or margin."""
+        encoder = f"{recipe.encoder.name}, " if recipe.encoder.name else ""
         preset = f", {recipe.pairs.preset} views" if recipe.pairs.preset else ""
-        return f"{scale}, {cls.describe_head(recipe)}{preset}"
+        return f"{scale}, {encoder}{cls.describe_head(recipe)}{preset}"
 
     @classmethod
     def describe_head(cls, recipe: Recipe) -> str:
@@ -188,7 +189,10 @@ class Pairs:
         """Put together what is trained."""
         if not recipe.encoder.predictor:
             return Tower(encoder, head)
-        check_choice("encoder.predictor", recipe.encoder.predictor, [name for name in encoders.HEADS if name != "none"])
+        known = [name for name in encoders.HEADS if name != "none"]
+        if recipe.encoder.predictor not in known:
+            got = f"{recipe.encoder.predictor!r}"
+            raise RecipeError(f"encoder.predictor must be {', '.join(known)}, or empty for none, got {got}")
         dim: int = head.dim  # type: ignore[assignment]
         check_size({"encoder.dim": dim}, dim * dim)
         return PredictingTower(encoder, head, encoders.build_head(recipe.encoder.predictor, dim, dim))
