@@ -78,7 +78,8 @@ def test_an_index_is_taken_as_it_is(before):
 
 
 def test_what_was_exported_still_gives_the_features_of_the_run(before):
-    items = np.load("series.npz")["x"]
+    with np.load("series.npz") as archive:
+        items = archive["x"]
     session = onnxruntime.InferenceSession("exported/series.onnx", providers=["CPUExecutionProvider"])
     (features,) = session.run(None, {"samples": items})
     vectors = likewise.load("series-cpc").embed("series.npz", progress=False).vectors

@@ -241,7 +241,10 @@ def test_each_rank_writes_its_part(run, expected, tmp_path, as_rank):
         as_rank(rank, 2)
         result = command(run.folder, "--out", tmp_path / "v.npz")
         assert result.exit_code == 0, result.output
-    parts = [np.load(tmp_path / f"v-0000{rank}-of-00002.npz") for rank in (0, 1)]
+    parts = []
+    for rank in (0, 1):
+        with np.load(tmp_path / f"v-0000{rank}-of-00002.npz") as archive:
+            parts.append(dict(archive))
     assert np.concatenate([part["ids"] for part in parts]).tolist() == list(range(1797))
     found = np.concatenate([part["vectors"] for part in parts])
     np.testing.assert_allclose(found, expected.vectors, rtol=1e-4, atol=1e-5)
