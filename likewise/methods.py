@@ -12,7 +12,6 @@ from typing import Any
 from likewise.dictionaries.catalog import DICTIONARIES, KEYS
 from likewise.losses.catalog import LOSSES
 from likewise.pairs.catalog import PAIRS
-from likewise.pairs.future import NEGATIVES
 from likewise.pairs.pairs import STEPS
 from likewise.recipe import FORMAT, Recipe, RecipeError, check_choice, known_keys, read_format
 
@@ -230,11 +229,8 @@ def refusal(recipe: Recipe) -> str | None:
             "training.chunk embeds pairs in parts and then scores them together, so keys must be by encoder and pairs "
             f"views, groups or captions, got keys by {keys.name} and pairs {pairs.name}"
         )
-    if pairs.needs_frames and recipe.pairs.negatives == "same" and dictionary.stores:
-        return (
-            "pairs.negatives same draws from the query's own window, so the dictionary must be batch, "
-            f"got {dictionary.name}"
-        )
+    if reason := pairs.refusal(recipe, dictionary):
+        return reason
     if recipe.pairs.symmetric and dictionary.one_slot_an_item:
         return f"pairs.symmetric needs two views of an item, but with dictionary {dictionary.name} there is one"
     if recipe.pairs.symmetric and loss.is_symmetric:
@@ -257,7 +253,6 @@ def check_kinds(recipe: Recipe) -> None:
 def check(recipe: Recipe) -> None:
     """Refuse names that are not known and mixtures that cannot work."""
     check_kinds(recipe)
-    check_choice("pairs.negatives", recipe.pairs.negatives, NEGATIVES)
     reason = refusal(recipe)
     if reason:
         raise RecipeError(reason)

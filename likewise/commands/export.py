@@ -28,7 +28,6 @@ from likewise import __version__, methods
 from likewise.commands.model_card import CARD, ENDINGS, FORMATS, ExportError, card
 from likewise.data.builtin import needed
 from likewise.locks import InUseError, only_writer
-from likewise.modalities import MODALITIES
 from likewise.recipe import Recipe
 from likewise.training.encoder import Encoder, check_layer, load
 
@@ -182,7 +181,7 @@ def _tower_of_items(encoder: Encoder, layer: str, traced: bool) -> Tower:
 def _tower_of_text(encoder: Encoder) -> Tower:
     """Return the tower of the captions, from tokens to the space of the images."""
     network = _copied(*encoder.text_network)  # type: ignore[misc]
-    text = MODALITIES["text"]
+    text = encoder.text_modality
     exported = text.exported(network, encoder.recipe, encoder.about, encoder.augmentation)
     record = {"modality": text.name, "kind": text.name, "encoder": encoder.recipe.text.name} | exported.record
     return _tower(Prepared(network), network, exported.given, exported.prepared, encoder.recipe, record)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from likewise import ranks
 from likewise.dictionaries import Found
 from likewise.losses.masks import Mask, as_columns, is_padding, share_an_id
 from likewise.losses.similarity import prepare
@@ -82,3 +83,12 @@ class LookUp:
 def hidden(ids: Tensor, others: Tensor) -> Tensor:
     """Return which candidates (groups, m, k) are no negatives of a query: they share an id with it, or are padding."""
     return share_an_id(ids, others) | is_padding(others)[:, None]
+
+
+def shares_right(look_ups: list[LookUp], similarity: str) -> list[float | None]:
+    """Return how often the positive was found, for each look-up, over all ranks; None for one without queries."""
+    counts = [(float(look_up.is_valid.sum()), look_up.accuracy(similarity)) for look_up in look_ups]
+    device = look_ups[0].query.device
+    totals = torch.tensor([(valid, valid * share) for valid, share in counts], device=device)
+    valid, right = ranks.mean(totals).T
+    return [round(r / v, 4) if v else None for r, v in zip(right.tolist(), valid.tolist(), strict=True)]

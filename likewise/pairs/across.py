@@ -21,10 +21,9 @@ from likewise.data.words import all_words
 from likewise.encoders.features import evaluating, text_features
 from likewise.evaluation.cross_modal import cross_modal
 from likewise.losses.catalog import LOSSES
-from likewise.losses.look_up import LookUp
+from likewise.losses.look_up import LookUp, shares_right
 from likewise.modalities.modality import Choice
 from likewise.modalities.text import TextModality, matches, same_text, texts_by_item, texts_of
-from likewise.pairs.future import shares_right
 from likewise.pairs.metric import MOST_HELD_OUT, Chart, Metric
 from likewise.pairs.pairs import Pairs, Shown
 from likewise.pairs.towers import Tower

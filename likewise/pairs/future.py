@@ -15,7 +15,8 @@ from likewise import encoders, modalities, ranks
 from likewise.data import Items
 from likewise.data.parts import Ids, RaggedPart, spread
 from likewise.dictionaries import Found
-from likewise.losses.look_up import LookUp
+from likewise.dictionaries.kind import DictionaryKind
+from likewise.losses.look_up import LookUp, shares_right
 from likewise.memory import check_size
 from likewise.modalities.modality import Choice, counted
 from likewise.pairs.batch import Batch
@@ -23,7 +24,7 @@ from likewise.pairs.metric import Chart, Metric
 from likewise.pairs.pairs import STEPS, Pairs, Shown
 from likewise.pairs.towers import Tower
 from likewise.randomness import generator
-from likewise.recipe import Recipe, RecipeError
+from likewise.recipe import Recipe, RecipeError, check_choice
 from likewise.views.augmentation import PLAIN
 
 NEGATIVES = {"both": "all sequences", "others": "other sequences", "same": "the same sequence"}
@@ -99,6 +100,7 @@ class Future(Pairs):
 
     @classmethod
     def check(cls, items: Items, recipe: Recipe) -> None:
+        check_choice("pairs.negatives", recipe.pairs.negatives, NEGATIVES)
         for name in ("pairs.horizon", "pairs.candidates"):
             if recipe.value(name) < 1:
                 raise RecipeError(f"{name} must be at least 1, got {recipe.value(name)}")
@@ -148,6 +150,13 @@ class Future(Pairs):
     @classmethod
     def frames_per_window(cls, items: Items, recipe: Recipe) -> int:
         return recipe.pairs.window // cls.grid(items, recipe)
+
+    @classmethod
+    def refusal(cls, recipe: Recipe, dictionary: DictionaryKind) -> str | None:
+        if recipe.pairs.negatives == "same" and dictionary.stores:
+            own = "pairs.negatives same draws from the query's own window"
+            return f"{own}, so the dictionary must be batch, got {dictionary.name}"
+        return None
 
     # The model
 
@@ -282,15 +291,6 @@ class Future(Pairs):
     def shown(cls, recipe: Recipe) -> Shown:
         task = "What a window's beginning expects has to find the rest of it among frames of all windows."
         return Shown({"first": "window"}, task)
-
-
-def shares_right(look_ups: list[LookUp], similarity: str) -> list[float | None]:
-    """Return how often the positive was found, for each look-up, over all ranks; None for one without queries."""
-    counts = [(float(look_up.is_valid.sum()), look_up.accuracy(similarity)) for look_up in look_ups]
-    device = look_ups[0].query.device
-    totals = torch.tensor([(valid, valid * share) for valid, share in counts], device=device)
-    valid, right = ranks.mean(totals).T
-    return [round(r / v, 4) if v else None for r, v in zip(right.tolist(), valid.tolist(), strict=True)]
 
 
 def _weighted(look_ups: list[LookUp]) -> list[LookUp]:

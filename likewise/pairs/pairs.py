@@ -15,6 +15,7 @@ from likewise import encoders, modalities
 from likewise.data import Items
 from likewise.data.parts import Ids
 from likewise.dictionaries import Found
+from likewise.dictionaries.kind import DictionaryKind
 from likewise.losses.look_up import LookUp
 from likewise.memory import check_size
 from likewise.modalities.modality import Choice
@@ -92,6 +93,11 @@ class Pairs:
     @classmethod
     def check(cls, items: Items, recipe: Recipe) -> None:
         """Refuse a recipe that cannot work with these pairs."""
+
+    @classmethod
+    def refusal(cls, recipe: Recipe, dictionary: DictionaryKind) -> str | None:
+        """Say why these pairs, with their options, cannot be looked up in a dictionary; None where they can."""
+        return None
 
     @classmethod
     def numbers_per_step(cls, recipe: Recipe) -> dict[tuple[str, ...], int]:

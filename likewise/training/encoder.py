@@ -24,7 +24,8 @@ from likewise.data.tokens import Tokenizer
 from likewise.data.words import unseen_words
 from likewise.encoders.features import features, place_of, text_features
 from likewise.malloc import keep_freed_memory
-from likewise.modalities import MODALITIES
+from likewise.modalities import MODALITIES, Modality
+from likewise.pairs import across
 from likewise.pairs.across import TOKENIZER, WORDS, text_tower
 from likewise.pairs.catalog import PAIRS
 from likewise.recipe import Recipe, parse_columns
@@ -120,6 +121,11 @@ class Encoder(nn.Module):
         raise ValueError(NO_WORDS)
 
     @property
+    def text_modality(self) -> Modality:
+        """The modality of what the network of texts takes, where the encoder knows words."""
+        raise ValueError(NO_WORDS)
+
+    @property
     def texts(self) -> dict[str, str]:
         """Files that whoever uses the network of texts needs, by name."""
         return {}
@@ -180,6 +186,10 @@ class CaptionEncoder(Encoder):
     @property
     def knows_words(self) -> bool:
         return True
+
+    @property
+    def text_modality(self) -> Modality:
+        return across.text
 
     @property
     def texts(self) -> dict[str, str]:

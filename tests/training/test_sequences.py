@@ -1,6 +1,7 @@
 """Sequences are trained on by every method: by their future where that is asked for or natural, else by views."""
 
 import math
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -16,6 +17,8 @@ from likewise.recipe import RecipeError
 from likewise.training.batches import Batches
 from likewise.training.plan import make_plan
 from likewise.training.plan_lines import lines
+from likewise.training.progress import Observer
+from likewise.training.trainer import Trainer
 from tests.training.conftest import rows, whole
 from tests.waves import clips, series
 
@@ -498,3 +501,33 @@ def test_two_long_recordings_are_enough_to_train_on(tmp_path):
     run = trained(series(2, t=1000)["x"], tmp_path / "run", settings={"pairs.window": 100, "training.steps": 5})
     assert finite(run, steps=5)
     assert run.metrics[-1]["epoch"] == 2.5, "20 windows, 8 a step"
+
+
+def test_a_run_with_more_held_out_than_trained_on_has_its_report(tmp_path):
+    """Places of held-out items are not places among the labels of those trained on."""
+    data = series(60, t=40)
+    data["is_test"] = np.arange(60) < 45
+    run = likewise.train(data, method="cpc", steps=2, batch_size=8, out=tmp_path / "run", progress=False)
+    assert "held-out items" in run.report.read_text()
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "sides"),
+    [
+        ("cpc", {}, {"first": 1}),
+        ("moco", {"pairs.symmetric": True}, {"first": 1, "second": 1}),
+        ("simclr", {}, {"first": 1, "second": 1}),
+    ],
+)
+def test_each_side_of_a_step_is_augmented_once(tmp_path, monkeypatch, method, settings, sides):
+    asked = {"training.batch_size": 8, "training.steps": 2, "data.workers": 0} | settings
+    run = Trainer(make_plan(series(60, t=40), method, asked, progress=False), tmp_path, Observer())
+    made, views = Counter(), run.learner.views
+
+    def counted(batch, side, *rest):
+        made[side] += 1
+        return views(batch, side, *rest)
+
+    monkeypatch.setattr(run.learner, "views", counted)
+    run.learner.step(run.batches.at(0), 2)
+    assert made == sides
