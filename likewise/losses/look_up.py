@@ -81,7 +81,7 @@ class LookUp:
 
 
 def hidden(ids: Tensor, others: Tensor) -> Tensor:
-    """Return which candidates (groups, m, k) are no negatives of a query: they share an id with it, or are padding."""
+    """Return which candidates (groups, m, k) do not count as negatives: padding, and those that share an id."""
     return share_an_id(ids, others) | is_padding(others)[:, None]
 
 

@@ -23,9 +23,9 @@ class Mask:
         self, query_ids: Tensor | None = None, key_ids: Tensor | None = None, *, own: tuple[int, ...] = ()
     ) -> None:
         self.own = own
-        self.valid: Tensor | None = None  # (n,): queries that are no padding themselves
-        self.left_out: Tensor | None = None  # (n, 1): queries that are padding, where there are any
-        self.padding: Tensor | None = None  # (k,): keys that are
+        self.valid: Tensor | None = None  # (n,): which queries are not padding
+        self.left_out: Tensor | None = None  # (n, 1): which queries are padding; None if none is
+        self.padding: Tensor | None = None  # (k,): which keys are padding; None if none is
         self.matches: list[Matches | DenseMatches] = []  # one a column of ids
         if query_ids is None or key_ids is None:
             return

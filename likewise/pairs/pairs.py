@@ -63,7 +63,7 @@ class Pairs:
 
     @classmethod
     def stand_in(cls, items: Items) -> Choice | None:
-        """Return another kind of pairs, where these items cannot have this one and nobody asked for it."""
+        """Return the choice of another kind of pairs if these items lack what this kind needs; else None."""
         return None
 
     @classmethod
@@ -150,7 +150,7 @@ class Pairs:
 
     @classmethod
     def grid(cls, items: Items, recipe: Recipe) -> int:
-        """Return the number of samples of which windows begin at a multiple."""
+        """Return a step in samples: every window begins at a multiple of it."""
         return 1
 
     # What is fitted on the data

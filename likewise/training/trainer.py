@@ -263,9 +263,9 @@ class Trainer:
             )
 
     def _pairs(self) -> Pairs:
-        """Return the recipe's pairs, with what is fitted on the data: that of the run that goes on, else fitted anew.
+        """Return the recipe's pairs, with what they have fitted on the data, such as a tokenizer.
 
-        The first rank fits, so that all ranks have the same.
+        A resumed run reads it from its folder. Otherwise the first rank fits it and sends it to the others.
         """
         files: dict[str, str] = {}
         if self.fabric.is_global_zero:
