@@ -1,4 +1,4 @@
-"""Data: whatever holds images, vectors or sequences, opened as rows of one array with ids, labels and a test part.
+"""Open a source of images, vectors or sequences as rows of one array, with ids, labels and a test part.
 
 from likewise import data
 
@@ -7,11 +7,11 @@ items.array                           # (n, c, h, w) uint8, or (n, f) float32
 items[np.array([3, 1, 4])]            # rows by id
 
 pairs = data.open("clipart/")         # a folder with captions.jsonl or captions.csv; .npz with captions; shards
-pairs.captions                        # one or more of each item: (("a dog", "a puppy"), ("a cat",), …)
+pairs.captions                        # one or more captions per item: (("a dog", "a puppy"), ("a cat",), …)
 
 clips = data.open("recordings/")      # a folder of audio; .npz with audio and offsets; .csv and Parquet; (n, t, c)
 clips.array                           # (samples, c) int16 or float32, clip i from clips.offsets[i] on
-clips[np.array([3, 1, 4])]            # (3, t, c) float32, NaN behind the end of the shorter ones
+clips[np.array([3, 1, 4])]            # (3, t, c) float32, NaN after the end of the shorter ones
 """
 
 from likewise.data.items import DataError, Items, Skipped

@@ -1,7 +1,7 @@
-"""`.npy` and `.npz` files: what their headers promise is checked before anything is read.
+"""Read `.npy` and `.npz` files, after checking what their headers declare.
 
-A header of a few bytes can promise more than any machine holds, and a compressed array of a few megabytes can grow to
-thousands of them.
+A header of a few bytes can declare an array larger than any memory, and a compressed array of a few megabytes can
+expand to gigabytes.
 """
 
 import math
@@ -22,14 +22,15 @@ from likewise.data.memory import check_fits
 
 MAGIC = b"\x93NUMPY"
 COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)
-ENCRYPTED = 0x1  # of a zip file's flags
-LARGE, GROWTH = 1 << 30, 200  # bytes of an array, and how many times larger than its file it may be from there on
+ENCRYPTED = 0x1  # a bit of a zip entry's flags
+# An array of more than LARGE bytes may be at most GROWTH times as large as its compressed form.
+LARGE, GROWTH = 1 << 30, 200
 
 Header = tuple[tuple[int, ...], np.dtype[Any]]
 
 
 def map_npy(path: Path, name: str) -> NDArray[Any]:
-    """Map the array of an .npy file into memory, if the file is as long as its header promises."""
+    """Map the array of an .npy file into memory, after checking that the file is as long as its header declares."""
     with _reading(name):
         with path.open("rb") as file:
             _read_header(file, path.stat().st_size, "it")
@@ -37,7 +38,7 @@ def map_npy(path: Path, name: str) -> NDArray[Any]:
 
 
 class Archive:
-    """An open .npz file, whose arrays are read only when they are asked for."""
+    """An open .npz file that reads an array only when it is requested."""
 
     def __init__(self, file: zipfile.ZipFile, name: str) -> None:
         self._file, self._name = file, name
@@ -49,7 +50,7 @@ class Archive:
         return list(self._members)
 
     def header(self, key: str) -> Header:
-        """Return the shape and type of an array without reading it."""
+        """Return the shape and dtype of an array without reading it."""
         info = self._members[key]
         self._check(info)
         with _reading(self._name), self._file.open(info) as stream:
@@ -57,7 +58,7 @@ class Archive:
         return header
 
     def read(self, keys: Iterable[str]) -> dict[str, NDArray[Any]]:
-        """Read some arrays, if all of them fit into memory together."""
+        """Read some arrays, after checking that all of them fit into memory together."""
         keys = list(keys)
         for key in keys:
             self.header(key)
@@ -71,7 +72,7 @@ class Archive:
         return arrays
 
     def _check(self, info: zipfile.ZipInfo) -> None:
-        """Expect an array that can be unpacked, and that does not grow out of all proportion."""
+        """Raise an error if an array cannot be unpacked or looks like a decompression bomb."""
         if info.flag_bits & ENCRYPTED:
             raise DataError(
                 f"cannot read {self._name}: {info.filename} is encrypted, expected an archive without password"
@@ -83,15 +84,15 @@ class Archive:
             sizes = f"{info.compress_size / 2**20:,.1f} MiB to {info.file_size / 2**30:,.1f} GiB"
             raise DataError(
                 f"cannot read {self._name}: {info.filename} would grow from {sizes}, as a decompression bomb does; "
-                "numpy.savez stores such an array without compression"
+                "save it without compression, with numpy.savez"
             )
 
 
 def _check_text(strings: NDArray[np.str_], name: str) -> None:
-    """Expect characters that there are: Python fails on others only later, when it takes a string out of the array."""
+    """Raise an error if strings hold invalid code points: Python would fail only later, when it reads a string."""
     codes = np.frombuffer(strings.tobytes(), dtype=np.dtype(np.uint32).newbyteorder(strings.dtype.byteorder))
     if codes.max(initial=0) > sys.maxunicode:
-        raise DataError(f"{name} must hold text, got characters that do not exist: the file is damaged")
+        raise DataError(f"{name} must hold text, got invalid characters: the file is damaged")
 
 
 @contextmanager
@@ -107,30 +108,30 @@ def open_npz(path: Path, name: str) -> Iterator[Archive]:
 
 @contextmanager
 def _reading(name: str) -> Iterator[None]:
-    """Say in one sentence what is wrong with a file."""
+    """Turn whatever a damaged file raises into a DataError of one sentence."""
     try:
         yield
     except DataError:
         raise
-    except Exception as error:  # numpy, zipfile and the decompressors raise nearly anything about a damaged file
+    except Exception as error:  # numpy, zipfile and the decompressors raise almost any exception on a damaged file
         text = " ".join(str(error).split())[:200]
         raise DataError(f"cannot read {name}: {text or type(error).__name__}") from None
 
 
 def _read_header(stream: IO[bytes], size: int, what: str) -> Header:
-    """Read the header of an array that takes `size` bytes in all, and expect it to promise no more than that."""
+    """Read the header of an array that takes `size` bytes in all, and check that it declares no more than that."""
     if stream.read(len(MAGIC)) != MAGIC:
         raise ValueError(f"{what} is not an .npy array")
     stream.seek(0)
-    read = npy.read_array_header_1_0 if npy.read_magic(stream) == (1, 0) else npy.read_array_header_2_0
-    shape, _, dtype = read(stream)
+    read_array_header = npy.read_array_header_1_0 if npy.read_magic(stream) == (1, 0) else npy.read_array_header_2_0
+    shape, _, dtype = read_array_header(stream)
     if dtype.hasobject:
         raise ValueError(f"{what} holds Python objects, not arrays of numbers")
-    follow = size - stream.tell()
+    remaining = size - stream.tell()
     if min(shape, default=0) < 0:
         raise ValueError(f"the shape of {what} must not be negative, got {_short(shape)}")
-    if math.prod(shape) * dtype.itemsize > follow:
-        raise ValueError(f"{what} must hold {_short(shape)} of {dtype}, as its header says, got {follow:,} bytes")
+    if math.prod(shape) * dtype.itemsize > remaining:
+        raise ValueError(f"{what} must hold {_short(shape)} of {dtype}, as its header says, got {remaining:,} bytes")
     return shape, dtype
 
 

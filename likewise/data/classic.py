@@ -1,7 +1,7 @@
-"""MNIST's idx files and CIFAR's batches, as their authors publish them.
+"""Read MNIST's idx files and CIFAR's batches as their authors publish them.
 
-CIFAR's Python batches are pickles. They are read by an unpickler that knows arrays and plain containers
-and nothing else, so that a file that would run a program is refused instead.
+CIFAR's Python batches are pickles. The unpickler here only accepts arrays and plain containers, so a file that would
+run code raises an error instead.
 """
 
 import gzip
@@ -22,7 +22,7 @@ from likewise.data.labels import labelled
 from likewise.data.memory import check_fits
 
 IMAGES = re.compile(r"(?P<prefix>.*?)images(?P<mark>[-.])idx3-ubyte(\.gz)?$")
-RECONSTRUCT = np.empty(0).__reduce__()[0]  # numpy's own, wherever this version keeps it
+RECONSTRUCT = np.empty(0).__reduce__()[0]  # its module differs between versions of NumPy
 PERMITTED = {
     ("numpy.core.multiarray", "_reconstruct"): RECONSTRUCT,
     ("numpy._core.multiarray", "_reconstruct"): RECONSTRUCT,
@@ -36,34 +36,34 @@ def is_idx(name: str) -> bool:
 
 
 def from_idx(path: Path, name: str) -> Items:
-    """One images file; its labels lie beside it."""
+    """Return the items of one images file, with labels if their file lies beside it."""
     labels = _labels_beside(path)
     return _idx_items([read_idx(path)], [labels], name)
 
 
 def from_idx_folder(root: Path, name: str) -> Items:
-    """`train-images-idx3-ubyte` and, as test part, `t10k-images-idx3-ubyte`, each with its labels."""
-    found: dict[str, Path] = {}
+    """Return the items of `train-images-idx3-ubyte` and, as test part, `t10k-images-idx3-ubyte`, with their labels."""
+    by_prefix: dict[str, Path] = {}
     for path in sorted(root.iterdir()):
         if match := IMAGES.match(path.name):
-            found.setdefault(match["prefix"], path)  # foo before foo.gz
-    train = [prefix for prefix in found if "train" in prefix]
-    test = [prefix for prefix in found if "t10k" in prefix or "test" in prefix]
-    if len(found) > 1 and (len(train), len(test)) != (1, 1):
-        raise DataError(f"expected one train and one t10k images file in {name}, got {', '.join(sorted(found))}")
-    paths = [found[prefix] for prefix in (*train, *test)] or list(found.values())
+            by_prefix.setdefault(match["prefix"], path)  # a plain file comes before its .gz
+    train = [prefix for prefix in by_prefix if "train" in prefix]
+    test = [prefix for prefix in by_prefix if "t10k" in prefix or "test" in prefix]
+    if len(by_prefix) > 1 and (len(train), len(test)) != (1, 1):
+        raise DataError(f"expected one train and one t10k images file in {name}, got {', '.join(sorted(by_prefix))}")
+    paths = [by_prefix[prefix] for prefix in (*train, *test)] or list(by_prefix.values())
     return _idx_items([read_idx(path) for path in paths], [_labels_beside(path) for path in paths], name)
 
 
 def _idx_items(images: list[NDArray[np.uint8]], labels: list[NDArray[np.uint8] | None], name: str) -> Items:
     columns: dict[str, Any] = {}
-    known = [part for part in labels if part is not None]
-    if len(known) == len(labels):
-        columns["labels"], columns["classes"] = labelled(np.concatenate(known))
+    given_labels = [part for part in labels if part is not None]
+    if len(given_labels) == len(labels):
+        columns["labels"], columns["classes"] = labelled(np.concatenate(given_labels))
     if len(images) == 2:
         columns["test"] = np.arange(len(images[0]) + len(images[1])) >= len(images[0])
     if len({part.shape[1:] for part in images}) > 1:
-        raise DataError(f"images of train and test must be of one size, got {[part.shape[1:] for part in images]}")
+        raise DataError(f"images of train and test must have the same size, got {[part.shape[1:] for part in images]}")
     return from_array(np.concatenate(images), name, **columns)
 
 
@@ -76,7 +76,7 @@ def _labels_beside(images: Path) -> NDArray[np.uint8] | None:
 
 
 def read_idx(path: Path) -> NDArray[np.uint8]:
-    """Bytes of any number of axes: 0 0 8 axes, the sizes as big-endian int32, the bytes."""
+    """Read an idx file of bytes: 0 0 8 and the number of axes, their sizes as big-endian int32, the bytes."""
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             head = file.read(4)
@@ -87,7 +87,7 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
             shape = tuple(np.frombuffer(sizes, dtype=">u4").tolist())
             count = math.prod(shape)
             check_fits(count, str(path))
-            content = file.read(count + 1)  # what a compressed file goes on to hold is not unpacked
+            content = file.read(count + 1)  # notices a longer file without unpacking the rest of it
     except (OSError, EOFError, zlib.error, MemoryError, OverflowError) as error:
         raise DataError(f"cannot read {path}: {error}") from None
     if len(content) != count:
@@ -97,14 +97,14 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
 
 
 def is_cifar(names: Iterable[str]) -> bool:
-    """By the names of the files at the top of a folder."""
+    """Return whether a folder holds CIFAR, judging by the names of the files at its top."""
     names = set(names)
-    hundred = {"train", "test", "meta"} <= names or {"train.bin", "test.bin"} <= names
-    return hundred or any(name.removesuffix(".bin") == "data_batch_1" for name in names)
+    is_cifar_100 = {"train", "test", "meta"} <= names or {"train.bin", "test.bin"} <= names
+    return is_cifar_100 or any(name.removesuffix(".bin") == "data_batch_1" for name in names)
 
 
 def from_cifar(root: Path, name: str, size: int | None) -> Items:
-    """CIFAR-10 or CIFAR-100, Python or binary version; labels of the latter are the fine ones."""
+    """Return the items of CIFAR-10, or of CIFAR-100 with its fine labels, in the Python or the binary version."""
     present = {path.name for path in root.iterdir() if path.is_file()}
     binary = ".bin" if "data_batch_1.bin" in present or "train.bin" in present else ""
     if f"data_batch_1{binary}" in present:
@@ -115,14 +115,14 @@ def from_cifar(root: Path, name: str, size: int | None) -> Items:
     files = [*train, *(file for file in test if file in present)]
     batches = [_binary(root / file, coarse) if binary else _batch(root / file) for file in files]
     labels = np.concatenate([labels for _, labels in batches])
-    held = sum(len(images) for (images, _), file in zip(batches, files, strict=True) if file in test)
-    columns: dict[str, Any] = {"test": np.arange(len(labels)) >= len(labels) - held} if held else {}
+    test_count = sum(len(images) for (images, _), file in zip(batches, files, strict=True) if file in test)
+    columns: dict[str, Any] = {"test": np.arange(len(labels)) >= len(labels) - test_count} if test_count else {}
     columns["labels"], columns["classes"] = labelled(labels, _class_names(root, present))
     return from_array(np.concatenate([images for images, _ in batches]), name, size, **columns)
 
 
 def _binary(path: Path, coarse: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Rows of the labels (the fine one last) and 3,072 pixels."""
+    """Read rows of labels (the fine one last) and 3,072 pixels."""
     content = np.fromfile(path, dtype=np.uint8)
     length = 1 + coarse + 3072
     if len(content) % length or not len(content):
@@ -156,25 +156,25 @@ def _class_names(root: Path, present: set[str]) -> list[str]:
 
 
 def _unpickled(path: Path) -> dict[str, Any]:
-    """A pickled dictionary; keys that Python 2 wrote as bytes become text."""
+    """Return a pickled dictionary; keys that Python 2 wrote as bytes become strings."""
     try:
         with path.open("rb") as file:
-            found = _Arrays(file, encoding="bytes").load()
+            batch = _Arrays(file, encoding="bytes").load()
     except _RefusedError as error:
-        raise DataError(f"{path} is not a batch of CIFAR: it would load {error}") from None
-    except Exception as error:  # a damaged pickle raises nearly anything
-        raise DataError(f"{path} is not a batch of CIFAR: {error}") from None
-    if not isinstance(found, dict):
-        raise DataError(f"{path} is not a batch of CIFAR: expected a dictionary, got {type(found).__name__}")
-    return {key.decode() if isinstance(key, bytes) else str(key): value for key, value in found.items()}
+        raise DataError(f"{path} is not a CIFAR batch: it would load {error}") from None
+    except Exception as error:  # a damaged pickle raises almost any exception
+        raise DataError(f"{path} is not a CIFAR batch: {error}") from None
+    if not isinstance(batch, dict):
+        raise DataError(f"{path} is not a CIFAR batch: expected a dictionary, got {type(batch).__name__}")
+    return {key.decode() if isinstance(key, bytes) else str(key): value for key, value in batch.items()}
 
 
 class _RefusedError(Exception):
-    """A name that data have no use for."""
+    """A pickle refers to a name that is not permitted."""
 
 
 class _Arrays(pickle.Unpickler):
-    """Arrays and plain containers; any other name is refused before it is imported."""
+    """Unpickle arrays and plain containers; any other name raises an error before it is imported."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) == ("_codecs", "encode"):

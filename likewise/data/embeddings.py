@@ -1,4 +1,4 @@
-"""Embeddings in a file, anyone's: vectors with labels, as `.npz` or Parquet."""
+"""Read embeddings, made by any program, from `.npz` or Parquet: vectors with labels."""
 
 from collections.abc import Collection, Iterable
 from pathlib import Path
@@ -13,8 +13,8 @@ from likewise.data.items import VECTOR, DataError, Items
 from likewise.data.memory import check_fits
 
 ENDINGS = (".npz", ".parquet")
-VALUE = 16  # bytes of a number in a Parquet file: as read, and as float32, once or twice
-# What others call what an .npz of ours calls x, y and is_test.
+VALUE = 16  # bytes of memory per number of a Parquet file: as read, and as float32, once or twice
+# Common names for the arrays that are called x, y and is_test here.
 NAMES = {
     "x": ("x", "vectors", "vector", "embeddings", "embedding", "features"),
     "y": ("y", "labels", "label", "targets", "class"),
@@ -23,7 +23,7 @@ NAMES = {
 
 
 def read_embeddings(path: str | Path) -> Items:
-    """Vectors (n, d) with their labels where there are.
+    """Read vectors (n, d), with their labels if the file has any.
 
     `.npz`: `vectors` or `x` (n, d), `labels` or `y` (n,), `is_test` (n,), or `x_train`, `y_train`, `x_test`,
     `y_test`. Parquet: a column `vector` of lists, and `label`, `is_test`.
@@ -31,46 +31,46 @@ def read_embeddings(path: str | Path) -> Items:
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"embeddings not found: {path}")
-    found = _parquet(path) if path.suffix.lower() == ".parquet" else _npz(path)
-    if "x_train" not in found and "x" not in found:
+    arrays_by_role = _parquet(path) if path.suffix.lower() == ".parquet" else _npz(path)
+    if "x_train" not in arrays_by_role and "x" not in arrays_by_role:
         raise DataError(f"expected vectors in {path}, named {' or '.join(NAMES['x'][:2])}, got none")
-    items = arrays.from_mapping(found, str(path))
+    items = arrays.from_mapping(arrays_by_role, str(path))
     if items.main.modality != VECTOR:
         raise DataError(f"embeddings must be (n, d), got {items.array.shape} in {path}")
     return items
 
 
-def _called(name: str) -> str | None:
-    """x, y or is_test, whatever it is called; None for what is of no use here."""
+def _role_of(name: str) -> str | None:
+    """Return the role of an array or column by its name, such as x, y or is_test; None if it has none."""
     if name in ("x_train", "y_train", "x_test", "y_test", "class_names"):
         return name
-    return next((ours for ours, names in NAMES.items() if name in names), None)
+    return next((role for role, names in NAMES.items() if name in names), None)
 
 
 def _roles(names: Iterable[str], path: Path) -> dict[str, str]:
-    """Which array or column is x, which y, which is_test."""
-    found: dict[str, str] = {}
+    """Return the array or column that plays each role."""
+    name_of_role: dict[str, str] = {}
     for name in names:
-        ours = _called(name)
-        if ours in found:
-            raise DataError(f"{path} must have one of {found[ours]} and {name}, got both")
-        if ours:
-            found[ours] = name
-    return found
+        role = _role_of(name)
+        if role in name_of_role:
+            raise DataError(f"{path} must have one of {name_of_role[role]} and {name}, got both")
+        if role:
+            name_of_role[role] = name
+    return name_of_role
 
 
 def _npz(path: Path) -> dict[str, Any]:
     with open_npz(path, str(path)) as archive:
         roles = _roles(archive.keys, path)
         arrays = archive.read(roles.values())
-    return {ours: arrays[key] for ours, key in roles.items()}
+    return {role: arrays[key] for role, key in roles.items()}
 
 
 def _values_in(metadata: Any, columns: Collection[str]) -> int:
     """Return how many values these columns of a Parquet file hold, those within lists included."""
-    groups = (metadata.row_group(place) for place in range(metadata.num_row_groups))
-    parts = (group.column(place) for group in groups for place in range(group.num_columns))
-    # A column of lists is known as `vector.list.element` there.
+    groups = (metadata.row_group(index) for index in range(metadata.num_row_groups))
+    parts = (group.column(index) for group in groups for index in range(group.num_columns))
+    # Parquet calls a column of lists `vector.list.element`.
     return sum(
         part.num_values
         for part in parts
@@ -86,24 +86,24 @@ def _parquet(path: Path) -> dict[str, Any]:
         table = parquet.read_table(path, columns=list(columns.values()))
     except DataError:
         raise
-    except (OSError, ValueError) as error:  # pyarrow's own errors are these
+    except (OSError, ValueError) as error:  # pyarrow's errors derive from these two
         raise DataError(f"cannot read {path}: {' '.join(str(error).split())[:200]}") from None
-    found: dict[str, Any] = {}
-    for ours, name in columns.items():
+    arrays_by_role: dict[str, Any] = {}
+    for role, name in columns.items():
         column = table.column(name).combine_chunks()
-        if ours == "x":
+        if role == "x":
             is_list = "list" in str(column.type)
             lengths = compute.list_value_length(column).unique().to_pylist() if is_list else []
             if len(lengths) != 1 or None in lengths:
                 got = f"lengths {lengths[:5]}" if is_list else str(column.type)
                 raise DataError(f"{name} must be vectors of one length in {path}, got {got}")
             flat = column.flatten().to_numpy(zero_copy_only=False)
-            found[ours] = flat.astype(np.float32).reshape(len(column), -1)
+            arrays_by_role[role] = flat.astype(np.float32).reshape(len(column), -1)
             continue
         values = column.to_pylist()
-        if ours == "y":
+        if role == "y":
             empty: str | int = "" if any(isinstance(value, str) for value in values) else -1
-            found[ours] = np.array([empty if value is None else value for value in values])
+            arrays_by_role[role] = np.array([empty if value is None else value for value in values])
         else:
-            found[ours] = np.array(values, dtype=np.bool_)
-    return found
+            arrays_by_role[role] = np.array(values, dtype=np.bool_)
+    return arrays_by_role

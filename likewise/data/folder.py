@@ -1,4 +1,4 @@
-"""Folders: every file below, and those that are images as a listing."""
+"""List the files below a folder, and its image files with labels from class folders."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -14,41 +14,42 @@ from likewise.data.labels import from_paths
 
 @dataclass(frozen=True, order=True)
 class File:
-    """A file by its path below the source, with what tells that it has changed."""
+    """A file's path below the source, with the size and time that show whether it has changed."""
 
     path: str
-    size: int  # −1: cannot be read
+    size: int  # −1 if the file cannot be read
     time: int
 
 
 def walk(root: Path, name: str) -> tuple[tuple[File, ...], tuple[Skipped, ...]]:
-    """Files at any depth in sorted order, hidden ones left out; folders that cannot be read.
+    """Return the files at any depth in sorted order, without hidden ones, and the folders that cannot be read.
 
-    Each folder is entered once, those reached by a link last: loops end, and no file counts twice.
+    Each folder is entered once, and folders that are reached by a link come last, so that loops of links end and no
+    file counts twice.
     """
     files: list[File] = []
     skipped: list[Skipped] = []
-    real, linked = [""], list[str]()
-    seen: set[tuple[int, int]] = set()
-    while real or linked:
-        below = real.pop() if real else linked.pop(0)
+    folders, linked_folders = [""], list[str]()
+    visited: set[tuple[int, int]] = set()
+    while folders or linked_folders:
+        folder = folders.pop() if folders else linked_folders.pop(0)
         try:
-            status = os.stat(root / below)
-            if (status.st_dev, status.st_ino) in seen:
+            status = os.stat(root / folder)
+            if (status.st_dev, status.st_ino) in visited:
                 continue
-            seen.add((status.st_dev, status.st_ino))
-            with os.scandir(root / below) as found:
-                entries = sorted((entry for entry in found if not entry.name.startswith(".")), key=lambda e: e.name)
+            visited.add((status.st_dev, status.st_ino))
+            with os.scandir(root / folder) as scan:
+                entries = sorted((entry for entry in scan if not entry.name.startswith(".")), key=lambda e: e.name)
         except OSError as error:
             reason = (error.strerror or "unreadable").lower()
-            if not below:
+            if not folder:
                 raise DataError(f"cannot read {name}: {reason}") from None
-            skipped.append(Skipped(f"{below}/", reason))
+            skipped.append(Skipped(f"{folder}/", reason))
             continue
         for entry in entries:
-            path = f"{below}/{entry.name}" if below else entry.name
+            path = f"{folder}/{entry.name}" if folder else entry.name
             if _is_folder(entry):
-                (linked if entry.is_symlink() else real).append(path)
+                (linked_folders if entry.is_symlink() else folders).append(path)
             elif (file := _file(entry, path)) is not None:
                 files.append(file)
     return tuple(sorted(files)), tuple(skipped)
@@ -64,26 +65,28 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 def _file(entry: os.DirEntry[str], path: str) -> File | None:
     try:
         if not entry.is_file():
-            return File(path, -1, 0) if entry.is_symlink() else None  # a broken link; a pipe would never end
+            # A broken link is kept, to be reported later. A pipe is not: reading it might never end.
+            return File(path, -1, 0) if entry.is_symlink() else None
         status = entry.stat()
     except OSError:
         return File(path, -1, 0)
-    # a change of rights does not change the time
+    # changed permissions do not change the time, so they are checked each time
     return File(path, status.st_size if os.access(entry.path, os.R_OK) else -1, status.st_mtime_ns)
 
 
 def stamp(path: Path) -> File:
-    """One file that is a source by itself."""
+    """Return the `File` of a source that is a single file."""
     status = path.stat()
     return File(path.name, status.st_size, status.st_mtime_ns)
 
 
 def images_of(files: Sequence[File]) -> tuple[File, ...]:
+    """Return those of the files that are images by their extension."""
     return tuple(file for file in files if "." in file.path and extension(file.path) in EXTENSIONS)
 
 
 def listing(root: Path, files: Sequence[File], skipped: tuple[Skipped, ...]) -> Listing:
-    """Image files, labelled by their class folders."""
+    """Return the listing of image files, labelled by their class folders."""
     paths = tuple(file.path for file in files)
     labels, classes, test = from_paths(paths)
 

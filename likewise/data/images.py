@@ -1,7 +1,7 @@
-"""Images: from the bytes of a file to a square of uint8 RGB, cut, padded or stretched.
+"""Decode image files to uint8 RGB squares, cropped, padded or stretched.
 
-Whatever Pillow knows of palettes, alpha, CMYK, 16 bits and EXIF rotation is settled here, once. A file
-that cannot be decoded gives a reason instead of pixels.
+Palettes, alpha, CMYK, 16 bits and EXIF rotation are all handled here. A file that cannot be decoded yields the reason
+instead of pixels.
 """
 
 import contextlib
@@ -21,28 +21,28 @@ from PIL import Image, ImageOps, UnidentifiedImageError, features
 
 from likewise.data.items import NO_CAPTION, Captions, DataError, Skipped
 
-DECODER = 1  # raise it when the same file would give other pixels: old caches are then left alone
-LARGEST_DEFAULT = 64  # the stored side where none is asked for
+DECODER = 1  # increase it when the same file decodes to other pixels, so that old cache entries are not used
+LARGEST_DEFAULT = 64  # the largest stored side, unless the user asks for a size
 
 
 def _reads_avif() -> bool:
-    """Whether Pillow reads AVIF: from version 11.3 on it does, unless it was built without."""
+    """Return whether Pillow reads AVIF, which it can since version 11.3 unless built without it."""
     try:
         return bool(features.check_module("avif"))
-    except ValueError:  # an older one does not know the name
+    except ValueError:  # an older Pillow does not know the module
         return False
 
 
 def _reads_heif() -> bool:
-    """Whether pillow-heif is installed, which is then made to teach Pillow HEIC."""
+    """Return whether pillow-heif is installed, and if so register it with Pillow."""
     try:
         importlib.import_module("pillow_heif").register_heif_opener()
-    except (ImportError, OSError):  # not there, or without the library that it needs
+    except (ImportError, OSError):  # not installed, or its shared library is missing
         return False
     return True
 
 
-# By their endings. Only these formats are decoded: others run programs or read other files.
+# Formats by extension. Only these are decoded, because some other formats run programs or read other files.
 KINDS = {
     **dict.fromkeys(("jpg", "jpeg"), "JPEG"),
     **{"png": "PNG", "webp": "WEBP", "bmp": "BMP", "gif": "GIF"},
@@ -52,15 +52,15 @@ KINDS = {
 }
 EXTENSIONS, FORMATS = tuple(KINDS), tuple(dict.fromkeys(KINDS.values()))
 ALPHA = ("LA", "La", "PA", "RGBA", "RGBa")
-PEEKED = 64  # files whose headers say how large the images are
-# What is wrong with the machine and not with the file: not to be remembered as a damaged image.
+PEEKED = 64  # how many headers are read to estimate the size of the images
+# Errors of the machine and not of the file: these must not be cached as a damaged image.
 PASSING = (errno.EIO, errno.ESTALE, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ETIMEDOUT, errno.ENOTCONN)
 CHUNK = 16  # images decoded by one task
 
 ONE_AT_A_TIME = threading.Lock()
 
 Opener = Callable[[], BinaryIO]
-Fit = Callable[[Image.Image, int], Image.Image]  # any image to a square of this side
+Fit = Callable[[Image.Image, int], Image.Image]  # turns any image into a square of the given side
 
 
 @dataclass(frozen=True)
@@ -68,17 +68,17 @@ class Listing:
     """Encoded images in sorted order, before any is decoded."""
 
     paths: tuple[str, ...]
-    openers: Callable[[Sequence[int]], Iterator[Opener]]  # of these rows, which increase
+    openers: Callable[[Sequence[int]], Iterator[Opener]]  # openers of some rows, given in increasing order
     labels: NDArray[np.int64] | None = None
     classes: tuple[str, ...] = ()
     test: NDArray[np.bool_] | None = None
-    peek: Sequence[int] | None = None  # rows that are cheap to look at; None: any
-    captions: Captions | None = None  # empty for an image that has none, and is then left out
+    peek: Sequence[int] | None = None  # rows that are cheap to read; None: all are
+    captions: Captions | None = None  # an image whose entry is empty is left out
     skipped: tuple[Skipped, ...] = ()
 
 
 def median_side(listing: Listing) -> int:
-    """The median shorter side of up to `PEEKED` images, by their headers."""
+    """Return the median shorter side of up to `PEEKED` images, read from their headers."""
     count = len(listing.paths)
     rows = listing.peek
     if rows is None:
@@ -94,9 +94,9 @@ def median_side(listing: Listing) -> int:
 def decoding(
     listing: Listing, size: int, fit: str, oblong: list[bool]
 ) -> Iterator[Callable[[], list[NDArray[np.uint8] | str]]]:
-    """Tasks that decode all images in order, each one a chunk: pixels, or the reason why there are none.
+    """Yield tasks that decode all images in order, a chunk each: an image's pixels, or why it has none.
 
-    Each image that is decoded adds to `oblong` whether it is not square, in no order.
+    For each decoded image, in no particular order, `oblong` is appended whether it is not square.
     """
     chunk: list[Opener] = []
     for row, opener in enumerate(listing.openers(range(len(listing.paths)))):
@@ -120,22 +120,22 @@ def _pixels_or_reason(opener: Opener, size: int, fit: str, oblong: list[bool]) -
     try:
         with opener() as stream:
             decoded = decode(stream, size, fit)
-    except Exception as error:  # decoders raise nearly anything on a damaged file
+    except Exception as error:  # decoders raise almost any exception on a damaged file
         if isinstance(error, OSError) and error.errno in PASSING:
             raise
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         return " ".join(reason.split())[:200] or type(error).__name__
-    oblong.append(decoded.oblong)  # appending is atomic, and many threads do it
+    oblong.append(decoded.oblong)  # safe from several threads, because appending is atomic
     return decoded.pixels
 
 
 class Decoded(NamedTuple):
     pixels: NDArray[np.uint8]  # (3, size, size)
-    oblong: bool  # the image was not square
+    oblong: bool  # whether the image was not square
 
 
 def decode(stream: BinaryIO, size: int, fit: str = "crop") -> Decoded:
-    """Decode an image, upright, as a square of this size."""
+    """Decode an image to an upright square of this size."""
     try:
         image: Image.Image = Image.open(stream, formats=FORMATS)
     except UnidentifiedImageError:
@@ -144,23 +144,23 @@ def decode(stream: BinaryIO, size: int, fit: str = "crop") -> Decoded:
         width, height = image.size
         if Image.MAX_IMAGE_PIXELS is not None and width * height > Image.MAX_IMAGE_PIXELS:
             raise DataError(f"{width} × {height} pixels are more than {Image.MAX_IMAGE_PIXELS}: a decompression bomb")
-        image.draft(None, (2 * size, 2 * size))  # JPEG only: decoded at 1/2, 1/4 or 1/8, twice too large at least
+        image.draft(None, (2 * size, 2 * size))  # JPEG only: decode at 1/2, 1/4 or 1/8 scale
         image.load()
-        with contextlib.suppress(Exception):  # a damaged EXIF block says nothing of rotation
+        with contextlib.suppress(Exception):  # ignore a damaged EXIF block
             ImageOps.exif_transpose(image, in_place=True)
         square = FITS[fit](as_rgb(image), size)
     return Decoded(np.ascontiguousarray(np.asarray(square).transpose(2, 0, 1)), width != height)
 
 
 def crop(image: Image.Image, size: int) -> Image.Image:
-    """Scale the middle square of an image."""
+    """Crop an image to its central square and resize that."""
     (width, height), side = image.size, min(image.size)
     left, top = (width - side) / 2, (height - side) / 2
     return _resized(image, (size, size), (left, top, left + side, top + side))
 
 
 def pad(image: Image.Image, size: int) -> Image.Image:
-    """Scale an image so that all of it fits into a white square, and put it in the middle."""
+    """Resize a whole image to fit into a white square, centred."""
     width, height = (max(1, round(side * size / max(image.size))) for side in image.size)
     square = Image.new(image.mode, (size, size), "white")
     square.paste(_resized(image, (width, height)), ((size - width) // 2, (size - height) // 2))
@@ -168,7 +168,7 @@ def pad(image: Image.Image, size: int) -> Image.Image:
 
 
 def stretch(image: Image.Image, size: int) -> Image.Image:
-    """Scale each side of an image by itself."""
+    """Resize an image to a square without keeping its aspect ratio."""
     return _resized(image, (size, size))
 
 
@@ -180,15 +180,15 @@ def _resized(
     return image.resize(size, Image.Resampling.BICUBIC, box=box, reducing_gap=3.0)
 
 
-FITS: dict[str, Fit] = {"crop": crop, "pad": pad, "stretch": stretch}  # how an image that is not square becomes so
+FITS: dict[str, Fit] = {"crop": crop, "pad": pad, "stretch": stretch}  # how images are made square
 
 
 def as_rgb(image: Image.Image) -> Image.Image:
-    """Any mode as RGB; alpha over white; 16 bits by 65535, which `convert` would cut off at 255."""
+    """Convert an image of any mode to RGB: alpha over white, 16 bits scaled, which `convert` would clip at 255."""
     if image.mode.startswith("I;16"):
         image = Image.fromarray(sixteen_bits(np.asarray(image)))
     elif image.mode in ("I", "F"):
-        image = Image.fromarray(_wide(np.asarray(image)))
+        image = Image.fromarray(_wide_to_uint8(np.asarray(image)))
     if image.mode in ALPHA or "transparency" in image.info:
         image = image.convert("RGBA")
         return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
@@ -196,17 +196,17 @@ def as_rgb(image: Image.Image) -> Image.Image:
 
 
 def sixteen_bits(pixels: NDArray[Any]) -> NDArray[np.uint8]:
-    """0..65535 as 0..255, rounded."""
+    """Scale pixels in 0..65535 to 0..255, rounded."""
     return ((pixels.astype(np.uint32) * 255 + 32767) // 65535).astype(np.uint8)
 
 
 def over_white(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """(n, 4, h, w) with alpha as (n, 3, h, w) over white."""
+    """Blend images (n, 4, h, w) with alpha over white, giving (n, 3, h, w)."""
     colour, alpha = pixels[:, :3].astype(np.uint32), pixels[:, 3:].astype(np.uint32)
     return ((colour * alpha + 255 * (255 - alpha) + 127) // 255).astype(np.uint8)
 
 
-def _wide(pixels: NDArray[Any]) -> NDArray[np.uint8]:
+def _wide_to_uint8(pixels: NDArray[Any]) -> NDArray[np.uint8]:
     low, high = float(pixels.min()), float(pixels.max())
     if pixels.dtype.kind == "f" and low >= 0 and high <= 1:
         return _rounded(pixels * 255)
@@ -223,6 +223,7 @@ def _rounded(pixels: NDArray[Any]) -> NDArray[np.uint8]:
 
 
 def extension(path: str) -> str:
+    """Return what follows the last point of a file's name, in lower case."""
     return path.rpartition("/")[2].rpartition(".")[2].lower()
 
 
@@ -232,12 +233,12 @@ def from_memory(content: bytes) -> Opener:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """No Pillow warnings: a bomb is refused by `decode` itself, the rest nobody can act on.
+    """Silence Pillow's warnings: `decode` raises an error on a decompression bomb, and no one can act on the rest.
 
-    Around all decoding threads, and for one opening at a time: filters belong to the process.
+    Warning filters belong to the whole process, so this surrounds all decoding threads, one source at a time.
     """
     with ONE_AT_A_TIME, warnings.catch_warnings():
-        Image.init()  # not thread-safe when the first images open at once
+        Image.init()  # not thread-safe, so call it before threads open the first images
         warnings.simplefilter("ignore", Image.DecompressionBombWarning)
         warnings.filterwarnings("ignore", module=r"PIL\.")
         yield

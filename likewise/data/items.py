@@ -1,4 +1,4 @@
-"""What every source becomes: items, made of one or more parts, and what is known of each item."""
+"""Define `Items`, which every source is read into: one or more parts, with labels, groups and so on per item."""
 
 import hashlib
 import json
@@ -12,19 +12,19 @@ from numpy.typing import NDArray
 
 from likewise.data.parts import Part
 
-LARGEST_DIGEST = 1 << 30  # bytes of a file that are read to tell whether it has changed
-ROWS = 256  # rows looked at together
-HASHED = 1 << 20  # bytes hashed together: a row may be one sample of a recording
-NO_CAPTION = "no caption"  # why an item is left out where others have captions
+LARGEST_DIGEST = 1 << 30  # bytes; a larger mapped file is hashed only in samples
+ROWS = 256  # rows processed at once
+HASHED = 1 << 20  # bytes hashed at once, because a row may be a single sample of a recording
+NO_CAPTION = "no caption"  # the reason for skipping an item if others have captions
 
 IMAGE, VECTOR, AUDIO, SERIES, TEXT = "image", "vector", "audio", "series", "text"  # names of modalities
 CAPTION = "caption"  # the name of the part that holds captions
 
-Captions = tuple[tuple[str, ...], ...]  # of each item
+Captions = tuple[tuple[str, ...], ...]  # one tuple of texts per item
 
 
 class DataError(ValueError):
-    """Data that cannot be used, and why, in one sentence."""
+    """Data cannot be used; the message says why in one sentence."""
 
 
 @dataclass(frozen=True)
@@ -33,24 +33,24 @@ class Skipped:
 
     path: str
     reason: str
-    kind: str = ""  # the ending, as in ".heic", of a file that is left out because of its kind
+    kind: str = ""  # the extension, such as ".heic", of a file that is left out because of its type
 
 
 @dataclass(frozen=True, eq=False)
 class Items:
-    """Items of one source in sorted order; an item's id is its place in it.
+    """The items of one source, in sorted order; an item's id is its index.
 
-    The first part is the one that an item is known by: it has one row for each item.
+    The first part is the main one: it has exactly one row per item.
     """
 
     parts: Mapping[str, Part]  # by name
-    name: str  # the source as given, for people
-    fingerprint: str  # same data, same fingerprint, wherever it lies
-    labels: NDArray[np.int64] | None  # (n,), −1 for none
+    name: str  # the source as given, for messages
+    fingerprint: str  # a hash of the data, independent of where they are stored
+    labels: NDArray[np.int64] | None  # (n,), −1 for an item without a label
     classes: tuple[str, ...]  # names of the labels
-    groups: NDArray[np.int64] | None  # (n,), −1 for none
-    test: NDArray[np.bool_] | None  # (n,), the source's own test part
-    paths: tuple[str, ...] | None  # of each item, relative to the source
+    groups: NDArray[np.int64] | None  # (n,), −1 for an item without a group
+    test: NDArray[np.bool_] | None  # (n,), true for items of the source's test part
+    paths: tuple[str, ...] | None  # one per item, relative to the source
     skipped: tuple[Skipped, ...]
 
     def __len__(self) -> int:
@@ -72,29 +72,29 @@ class Items:
 
     @property
     def kind(self) -> str:
-        """What the items are called in messages: image, vector or sequence."""
+        """The word for an item in messages: image, vector or sequence."""
         return self.main.kind
 
     @property
     def native(self) -> int:
-        """Median shorter side of the images as they were found, features of a vector, or median length."""
+        """The median shorter side of the original images, the features of a vector, or the median length."""
         return self.main.native
 
     @property
     def oblong(self) -> int:
-        """How many images were not square as they were found."""
+        """How many of the original images were not square."""
         return self.main.oblong
 
     @cached_property
     def captions(self) -> Captions | None:
-        """The captions of each item, one or more; None where the items have none."""
+        """The captions of each item, one or more; None if the items have no captions."""
         return None if CAPTION not in self.parts else by_item(self.parts[CAPTION], len(self))
 
 
 def text_part(texts: Captions) -> Part:
     """Return texts, one or more for each item, as a part with a row for each text."""
-    rows = np.array([text for own in texts for text in own], dtype=object)
-    return Part(TEXT, rows, item=np.repeat(np.arange(len(texts)), [len(own) for own in texts]))
+    rows = np.array([text for item_texts in texts for text in item_texts], dtype=object)
+    return Part(TEXT, rows, item=np.repeat(np.arange(len(texts)), [len(item_texts) for item_texts in texts]))
 
 
 def by_item(part: Part, count: int) -> Captions:
@@ -106,18 +106,18 @@ def by_item(part: Part, count: int) -> Captions:
 
 
 def digest(array: NDArray[Any], stamp: str = "") -> str:
-    """A hash of the array's shape and content, in row order whatever its memory layout.
+    """Return a hash of the array's row shape and content, independent of its memory layout.
 
-    A mapped file above `LARGEST_DIGEST` is known by its `stamp` (size and time) and rows spread over it.
+    Of a mapped file larger than `LARGEST_DIGEST`, only its `stamp` (size and time) and evenly spaced rows are hashed.
     """
-    found = start_digest(array.shape[1:])
+    content = start_digest(array.shape[1:])
     if stamp and array.nbytes > LARGEST_DIGEST:
-        found.update(stamp.encode())
+        content.update(stamp.encode())
         array = array[np.linspace(0, len(array) - 1, 4096).astype(np.int64)]
     rows = max(ROWS, HASHED // max(1, array[:1].nbytes))
     for start in range(0, len(array), rows):
-        found.update(np.ascontiguousarray(array[start : start + rows]).data)
-    return found.hexdigest()
+        content.update(np.ascontiguousarray(array[start : start + rows]).data)
+    return content.hexdigest()
 
 
 def start_digest(row: tuple[int, ...]) -> "hashlib._Hash":
@@ -126,30 +126,30 @@ def start_digest(row: tuple[int, ...]) -> "hashlib._Hash":
 
 
 def fingerprint(content: str, *columns: NDArray[Any] | None, captions: Captions | None = None) -> str:
-    """One digest of the rows' content and of what is known of them: labels, groups, test, captions."""
-    found = hashlib.sha256(content.encode())
+    """Return one hash of the rows' content and of their labels, groups, test part and captions."""
+    combined = hashlib.sha256(content.encode())
     for column in columns:
-        found.update(b"-" if column is None else b"+" + column.tobytes())
+        combined.update(b"-" if column is None else b"+" + column.tobytes())
     for texts in captions or ():
-        found.update(json.dumps(texts).encode())  # ["a", "b"] is not ["a, b"]
-    return found.hexdigest()
+        combined.update(json.dumps(texts).encode())  # JSON, so that two captions differ from one joined caption
+    return combined.hexdigest()
 
 
 def check_columns(count: int, name: str, columns: Mapping[str, Sized | None], least: int = 2) -> None:
-    """Each column has one entry an item, and there are items."""
+    """Raise an error unless every column has one entry per item and there are at least `least` items."""
     for key, column in columns.items():
         if column is not None and len(column) != count:
-            raise DataError(f"{key} must have one entry an item, {count} in {name}, got {len(column)}")
+            raise DataError(f"{key} must have one entry per item, {count} in {name}, got {len(column)}")
     if count < least:
         raise DataError(f"expected at least {least} item{'s' * (least > 1)} in {name}, got {count}")
 
 
-def that_tell_apart(
+def drop_single_class(
     labels: NDArray[np.int64] | None, classes: tuple[str, ...]
 ) -> tuple[NDArray[np.int64] | None, tuple[str, ...]]:
-    """Return the labels and classes, or none: where all labelled items share one class, it tells none of them apart.
+    """Return the labels and classes, or None and () if all labelled items share one class.
 
-    A folder of images often lies in a single subfolder, and k-NN would find its name in every case.
+    Images often lie in a single subfolder. Its name is not a useful label: every classifier would always be right.
     """
     if labels is None or len(np.unique(labels[labels >= 0])) < 2:
         return None, ()
@@ -171,10 +171,10 @@ def make(
     native: int,
     oblong: int = 0,
 ) -> Items:
-    """Return items of one array, after checking that the columns fit it."""
+    """Return the items of one array, after checking that the columns fit it."""
     columns = {"labels": labels, "groups": groups, "is_test": test, "paths": paths, "captions": captions}
     check_columns(len(array), name, columns)
-    labels, classes = that_tell_apart(labels, classes)
+    labels, classes = drop_single_class(labels, classes)
     modality = IMAGE if array.ndim == 4 else VECTOR
     parts = {modality: Part(modality, array, native, oblong=oblong)}
     return Items(

@@ -1,4 +1,4 @@
-"""Labels, groups and test parts: from numbers, strings and folder names to columns of the items."""
+"""Turn numbers, strings and folder names into the labels, groups and test part of items."""
 
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
@@ -11,24 +11,24 @@ from likewise.bounded import read_bounded
 from likewise.data.items import DataError
 
 SPLITS = {"train": False, "training": False, "test": True, "val": True, "valid": True, "validation": True}
-LARGEST_NAMES = 16 << 20  # bytes of a file of class names
-LARGEST_LABEL = 65_535  # whole numbers above are names, not places in a list of classes
+LARGEST_NAMES = 16 << 20  # bytes of a file with class names, at most
+LARGEST_LABEL = 65_535  # larger whole numbers are treated as class names instead of class indices
 
 
 def labelled(values: NDArray[Any], names: Sequence[str] = ()) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """(n,) labels and the names of their classes, from (n,) or (n, 1) whole numbers or strings.
+    """Return labels (n,) and the names of their classes, from (n,) or (n, 1) whole numbers or strings.
 
-    Whole numbers keep their values, so that two sources agree on them; strings are numbered in sorted
-    order, or as in `names`; a negative number and an empty string are no label, −1.
+    Whole numbers keep their values, so that two sources agree on them. Strings are numbered in sorted order, or in the
+    order of `names`. A negative number or an empty string means no label, −1.
     """
     values = _column("labels", values)
     if values.dtype.kind in "US":
         texts = _texts(values)
         names = tuple(names) or tuple(sorted(set(texts) - {""}))
-        place = {"": -1} | {name: i for i, name in enumerate(names)}
-        if unknown := set(texts) - set(place):
+        index = {"": -1} | {name: i for i, name in enumerate(names)}
+        if unknown := set(texts) - set(index):
             raise DataError(f"labels must be among the class names, got {min(unknown)!r}")
-        return np.array([place[text] for text in texts], dtype=np.int64), tuple(names)
+        return np.array([index[text] for text in texts], dtype=np.int64), tuple(names)
     labels = np.maximum(values.astype(np.int64), -1)
     largest = int(labels.max(initial=-1))
     if names:
@@ -36,8 +36,8 @@ def labelled(values: NDArray[Any], names: Sequence[str] = ()) -> tuple[NDArray[n
             raise DataError(f"class names must name every label, got {len(names)} names and label {largest}")
         return labels, tuple(names)
     if largest > LARGEST_LABEL:
-        known = np.unique(labels[labels >= 0])
-        return np.where(labels < 0, -1, np.searchsorted(known, labels)), tuple(map(str, known))
+        distinct = np.unique(labels[labels >= 0])
+        return np.where(labels < 0, -1, np.searchsorted(distinct, labels)), tuple(map(str, distinct))
     return labels, tuple(map(str, range(largest + 1)))
 
 
@@ -53,7 +53,7 @@ def grouped(values: NDArray[Any]) -> NDArray[np.int64]:
     return np.maximum(values.astype(np.int64), -1)
 
 
-def listed(values: Sequence[int | str | None]) -> NDArray[Any] | None:
+def collect_labels(values: Sequence[int | str | None]) -> NDArray[Any] | None:
     """Collect labels into an array, or return None if no item has one."""
     if all(value is None for value in values):
         return None
@@ -65,10 +65,10 @@ def listed(values: Sequence[int | str | None]) -> NDArray[Any] | None:
 def from_paths(
     paths: Sequence[str],
 ) -> tuple[NDArray[np.int64] | None, tuple[str, ...], NDArray[np.bool_] | None]:
-    """Labels, classes and test part of files in class folders: `[train|test|val/]class/.../file`.
+    """Return labels, classes and test part of files in class folders: `[train|test|val/]class/.../file`.
 
-    A file outside any class folder means that the folders are not classes: then there are no labels. Nor are there
-    where all items lie in one class folder, as `items.that_tell_apart` says for every source.
+    If any file lies outside a class folder, the folders are not classes and there are no labels. If all files lie in
+    one class folder, `items.drop_single_class` later drops the labels, as it does for every source.
     """
     folders = [PurePosixPath(path).parts[:-1] for path in paths]
     splits = [parts[0].lower() if parts else "" for parts in folders]
@@ -82,7 +82,7 @@ def from_paths(
 
 
 def split_test(splits: Sequence[str]) -> NDArray[np.bool_] | None:
-    """Where each item's split is a test one; None unless all are known and there are both kinds."""
+    """Return which items are in a test split; None unless all splits are known and there are both kinds."""
     if not all(split in SPLITS for split in splits):
         return None
     test = np.array([SPLITS[split] for split in splits], dtype=np.bool_)
@@ -102,11 +102,11 @@ def _texts(values: NDArray[Any]) -> list[str]:
 
 
 def read_names(path: str | Path) -> list[str]:
-    """Names of classes from a text file, one a line; empty lines do not count."""
+    """Read class names from a text file, one per line, ignoring empty lines."""
     try:
         lines = read_bounded(path, LARGEST_NAMES).decode("utf-8-sig").splitlines()
     except UnicodeDecodeError:
-        raise DataError(f"names of classes must be text in UTF-8, got {path}") from None
+        raise DataError(f"class names must be UTF-8 text, got {path}") from None
     except OSError as error:
-        raise DataError(f"names of classes not readable: {path} ({(error.strerror or str(error)).lower()})") from None
+        raise DataError(f"cannot read class names: {path} ({(error.strerror or str(error)).lower()})") from None
     return [" ".join(line.split()) for line in lines if line.strip()]

@@ -1,10 +1,10 @@
-"""Arrays in files that are mapped into memory: whoever writes to such a file changes the array while it is used.
+"""Map arrays in files into memory, and detect when another program changes such a file while it is in use.
 
     map_array(path)      the array of an .npy file
     change_of(array)     what has happened to its file since then, in words
 
-A mapped file that has become shorter ends the process with SIGBUS when the missing bytes are read. Where nobody else
-handles that signal, it ends with a sentence.
+If a mapped file becomes shorter, reading the missing bytes kills the process with SIGBUS. Unless something else handles
+that signal, the process prints a sentence before it exits.
 """
 
 import ctypes
@@ -36,8 +36,8 @@ class _Opened:
     time: int
 
     def change(self) -> str:
-        """What has happened to the file since then, in words; empty where nothing has."""
-        now = os.fstat(self.file.fileno())  # of this very file, even if another has taken its name
+        """Return what has happened to the file since then, in words; empty if nothing has."""
+        now = os.fstat(self.file.fileno())  # of the opened file, even if its name now belongs to another
         if now.st_size != self.size:
             return f"{self.path} had {self.size:,} bytes when it was opened, and has {now.st_size:,} now"
         return f"{self.path} was written to after it was opened" if now.st_mtime_ns != self.time else ""
@@ -49,7 +49,7 @@ _opened: weakref.WeakKeyDictionary[mmap.mmap, _Opened] = weakref.WeakKeyDictiona
 def map_array(path: Path) -> NDArray[Any]:
     """Map the array of an .npy file, read-only.
 
-    As long as it is mapped, a shared lock on the file tells others that it is in use.
+    While it is mapped, a shared lock on the file tells other processes that it is in use.
     """
     file = path.open("rb")
     try:
@@ -61,7 +61,7 @@ def map_array(path: Path) -> NDArray[Any]:
     except BaseException:
         file.close()
         raise
-    if mapping is None:  # an array of no axes
+    if mapping is None:  # an array without axes is not mapped
         file.close()
         return array
     _opened[mapping] = _Opened(file, path, status.st_size, status.st_mtime_ns)
@@ -71,14 +71,14 @@ def map_array(path: Path) -> NDArray[Any]:
 
 
 def change_of(array: NDArray[Any]) -> str:
-    """What has happened to the file behind a mapped array, or a view of one, in words; empty where nothing has."""
+    """Return what has happened to the file of a mapped array, or of a view of one, in words; empty if nothing has."""
     mapping = _mapping(array)
     opened = None if mapping is None else _opened.get(mapping)
     return "" if opened is None else opened.change()
 
 
 def is_in_use(path: Path) -> bool:
-    """Whether any process has mapped this file; where the system cannot tell, nobody has."""
+    """Return whether any process has mapped this file; False if the system cannot tell."""
     if fcntl is None:
         return False
     with path.open("rb+") as file:
@@ -86,18 +86,18 @@ def is_in_use(path: Path) -> bool:
 
 
 def _lock(file: BinaryIO, kind: int) -> bool:
-    """Lock a file in this way until it is closed; False where another has locked it in a way that forbids it."""
+    """Lock a file until it is closed, and return False if another process holds a conflicting lock."""
     try:
         fcntl.flock(file.fileno(), kind | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    except OSError:  # some network file systems have no locks
+    except OSError:  # some network file systems do not support locks
         return True
     return True
 
 
 def _mapping(array: NDArray[Any]) -> mmap.mmap | None:
-    """The mapping that an array is a view of."""
+    """Return the memory mapping that an array is a view of, or None."""
     base: Any = array
     while isinstance(base, np.ndarray):
         base = base.base
@@ -106,10 +106,11 @@ def _mapping(array: NDArray[Any]) -> mmap.mmap | None:
 
 @functools.cache
 def _explain_bus_errors() -> Any:
-    """Let SIGBUS end the process with a sentence instead of in silence, unless somebody handles it already.
+    """Print a sentence when SIGBUS ends the process, unless another handler is installed already.
 
-    Python runs its own handlers between two of its instructions, and none comes after one that faults. So the C
-    library is given a function of ctypes, which it calls at once. It is returned, so that it is not collected.
+    Python runs its signal handlers only after the current instruction, which never finishes if it faults. So this
+    registers a ctypes function with the C library, which calls it at once. The function is returned so that the cache
+    keeps it alive.
     """
     if not hasattr(signal, "SIGBUS"):
         return None
@@ -118,12 +119,12 @@ def _explain_bus_errors() -> Any:
 
     def explain(number: int) -> None:
         changes = [change for opened in list(_opened.values()) if (change := opened.change())]
-        why = "; ".join(changes) or "a file that is mapped into memory could not be read: look after the disk"
+        why = "; ".join(changes) or "a file that is mapped into memory could not be read: check the disk"
         os.write(2, f"likewise: the data cannot be read any more: {why}\n".encode(errors="backslashreplace"))
         os._exit(1)
 
     handler = ctypes.CFUNCTYPE(None, ctypes.c_int)(explain)
-    before = library.signal(signal.SIGBUS, ctypes.cast(handler, ctypes.c_void_p))
-    if before:  # of faulthandler, say
-        library.signal(signal.SIGBUS, before)
+    previous = library.signal(signal.SIGBUS, ctypes.cast(handler, ctypes.c_void_p))
+    if previous:  # for example faulthandler's
+        library.signal(signal.SIGBUS, previous)
     return handler

@@ -1,4 +1,4 @@
-"""Refuse data that would not fit into memory before they are read."""
+"""Check that data fit into memory before they are read."""
 
 import contextlib
 import os
@@ -20,7 +20,7 @@ def free_memory() -> int | None:
     with contextlib.suppress(OSError), open("/proc/meminfo") as lines:
         for line in lines:
             name, _, value = line.partition(":")
-            if name == "MemAvailable":  # includes the page cache, which makes room for whoever needs it
+            if name == "MemAvailable":  # includes the page cache, which the system can free
                 return int(value.split()[0]) * 1024
     with contextlib.suppress(OSError, ValueError, AttributeError):  # not every system has sysconf, or knows these names
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

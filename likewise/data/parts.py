@@ -1,8 +1,8 @@
-"""Parts: what items are made of. A part is one modality of all items, held as rows of one array.
+"""Define the parts that items are made of. A part is one modality of all items, held as rows of one array.
 
 A `Part` has rows of one shape, such as images; a `RaggedPart` has sequences of any length, one after the other. Both
-answer the same questions, so that whoever reads rows need not know which of the two it has. In what is read of a
-sequence, NaN stands behind its end: no sequence may hold NaN itself, so no mask is needed beside the data.
+have the same interface, so code that reads rows need not know which of the two it has. A sequence is padded with NaN
+after its end when it is read. Sequences must not hold NaN themselves, so the data need no mask.
 """
 
 from collections.abc import Iterator
@@ -13,23 +13,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 SIXTEEN_BITS = 32768.0
-ROWS_AT_ONCE = 256  # rows that are embedded together
-SAMPLES_AT_ONCE = 2**20  # samples of sequences that are embedded together
-PIECE = 2**18  # samples of a sequence that are embedded in one piece
+ROWS_AT_ONCE = 256  # rows that are embedded in one forward pass
+SAMPLES_AT_ONCE = 2**20  # samples of sequences that are embedded in one forward pass
+PIECE = 2**18  # samples; a longer sequence is embedded in several pieces
 
 Ids = NDArray[np.int64]
 
 
 def spread(ids: Ids, most: int) -> Ids:
-    """Return at most so many of the ids, evenly from first to last."""
+    """Return at most `most` of the ids, evenly spaced from first to last."""
     return ids if len(ids) <= most else ids[np.linspace(0, len(ids) - 1, most).astype(np.int64)]
 
 
 @dataclass(frozen=True)
 class TableColumns:
-    """What became of the columns of a table that are not channels."""
+    """The columns of a table that are not channels."""
 
-    times: tuple[str, ...]  # the columns that order the rows; empty: the rows stay as they came
+    times: tuple[str, ...]  # the columns that order the rows; empty: the rows keep their order
     left_out: dict[str, str]  # the columns that are not used, with the reason
 
 
@@ -38,8 +38,8 @@ class Piece:
     """Rows, or pieces of rows, that are embedded together."""
 
     data: NDArray[Any]  # (m, ...)
-    places: Ids  # (m,): whose each row is, as a place among the ids asked for
-    shares: NDArray[np.float32]  # (m,): the share of its row that a piece holds; 1 for a whole row
+    places: Ids  # (m,): the index of each row among the requested rows
+    shares: NDArray[np.float32]  # (m,): the fraction of its row that a piece holds; 1 for a whole row
     starts: Ids  # (m,): the first sample of a piece; 0 for a whole row
 
 
@@ -49,9 +49,10 @@ class Part:
 
     modality: str
     array: NDArray[Any]  # images: (n, c, h, w) uint8, c 1 or 3; vectors: (n, f) float32; text: (n,) strings
-    native: int = 0  # median shorter side of the images as they were found, or f
-    oblong: int = field(default=0, kw_only=True)  # images that were not square
-    item: Ids | None = field(default=None, kw_only=True)  # (rows,): each row's item, in order; None: row i is item i's
+    native: int = 0  # median shorter side of the original images, or f
+    oblong: int = field(default=0, kw_only=True)  # how many images were not square
+    # (rows,): the item of each row, in increasing order; None: row i belongs to item i
+    item: Ids | None = field(default=None, kw_only=True)
 
     def __len__(self) -> int:
         return len(self.array)
@@ -62,23 +63,23 @@ class Part:
 
     @property
     def kind(self) -> str:
-        """What the rows are called in messages."""
+        """The word for a row in messages."""
         return self.modality
 
     def visits(self, rows: Ids, window: int) -> Ids:
-        """Return the places in `rows` that an epoch goes through: each once."""
+        """Return the indices into `rows` that one epoch visits: each once."""
         return np.arange(len(rows))
 
     def read(self, rows: Ids, window: int, shares: NDArray[np.float64], grid: int = 1) -> tuple[NDArray[Any], Ids]:
-        """Return what a step sees of some rows, and the sample at which each begins: all of it, from 0 on."""
+        """Return what a training step sees of some rows, and the sample at which each begins: all of it, from 0."""
         return self[rows], np.zeros(len(rows), dtype=np.int64)
 
     def windows_per_row(self, window: int) -> float:
-        """Return how many windows a row is long, on average: all of a row is embedded, a window of it trained on."""
+        """Return how many windows long a row is on average: training reads one window of a row, embedding all of it."""
         return 1.0
 
     def is_whole(self, window: int) -> bool:
-        """Return whether a step sees all of a row, so that reading it a second time gives the same."""
+        """Return whether a training step sees all of a row, so that reading it again gives the same."""
         return True
 
     def pieces(self, rows: Ids, hop: int = 1) -> Iterator[Piece]:
@@ -95,16 +96,16 @@ class Part:
 class RaggedPart(Part):
     """Sequences: `array` is (samples, c), int16 audio or float32, all sequences in order."""
 
-    offsets: Ids  # (n + 1,): where each sequence begins, and the end
-    rate: int  # samples per second; 0: not known
-    channels: tuple[str, ...]  # names
-    table: TableColumns | None = None  # None: they do not come from a table
+    offsets: Ids  # (n + 1,): where each sequence begins, and where the last ends
+    rate: int  # samples per second; 0 if unknown
+    channels: tuple[str, ...]  # their names
+    table: TableColumns | None = None  # None if they do not come from a table
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
     def __getitem__(self, rows: NDArray[Any]) -> NDArray[np.float32]:
-        """Return whole sequences (m, t, c), t the longest of them, NaN behind the end of each."""
+        """Return whole sequences (m, t, c), t the longest of them, NaN after the end of each."""
         rows = np.asarray(rows)
         longest = int(self.lengths[rows].max(initial=1))
         return self.windows(rows, np.zeros(len(rows), dtype=np.int64), longest)
@@ -115,11 +116,11 @@ class RaggedPart(Part):
 
     @property
     def lengths(self) -> Ids:
-        """(n,) in samples."""
+        """The length of each sequence (n,) in samples."""
         return np.diff(self.offsets)
 
     def windows(self, rows: NDArray[Any], starts: NDArray[Any], length: int) -> NDArray[np.float32]:
-        """Return (m, length, c) from sample `starts` (m,) on, NaN behind the sequence's end; audio in −1 to 1."""
+        """Return (m, length, c) from sample `starts` (m,) on, NaN after the sequence's end; audio in −1 to 1."""
         windows = np.full((len(rows), length, self.array.shape[1]), np.nan, dtype=np.float32)
         for place, (row, start) in enumerate(zip(rows, starts, strict=True)):
             first = self.offsets[row] + start
@@ -135,13 +136,13 @@ class RaggedPart(Part):
         return window
 
     def visits(self, rows: Ids, window: int) -> Ids:
-        """Return the places in `rows` that an epoch goes through: each once for every whole window in it."""
+        """Return the indices into `rows` that one epoch visits: each once per whole window that fits, at least once."""
         return np.repeat(np.arange(len(rows)), np.maximum(1, self.lengths[rows] // max(1, window)))
 
     def read(self, rows: Ids, window: int, shares: NDArray[np.float64], grid: int = 1) -> tuple[NDArray[Any], Ids]:
         """Return a window of each sequence, and the sample at which it begins, a multiple of `grid`.
 
-        `shares` (m,) in [0, 1) say where: 0 is the first place that a window can begin at, 1 would be behind the last.
+        `shares` (m,) in [0, 1) give the position: 0 is the first possible start, 1 would be just past the last.
         """
         room = np.maximum(0, self.lengths[rows] - window)
         starts = np.floor(shares * (room // grid + 1)).astype(np.int64) * grid
@@ -154,7 +155,7 @@ class RaggedPart(Part):
         return not window
 
     def pieces(self, rows: Ids, hop: int = 1) -> Iterator[Piece]:
-        """Yield sequences in pieces of whole frames of `hop` samples; those of similar length come together."""
+        """Yield sequences in pieces of whole frames of `hop` samples; pieces of similar length are batched together."""
         lengths = self.lengths[rows]
         longest = max(1, PIECE // hop) * hop
         counts = -(-lengths // longest)
@@ -163,7 +164,7 @@ class RaggedPart(Part):
         sizes = np.minimum(longest, lengths[places] - starts)
         order = np.argsort(sizes, kind="stable")
         while len(order):
-            # The order is by size, so the last of some pieces is the longest, and decides how much they take together.
+            # Pieces are sorted by size, so the last of a batch is the longest, and all are padded to its length.
             samples = sizes[order] * np.arange(1, len(order) + 1)
             fits = min(max(1, int(np.searchsorted(samples, SAMPLES_AT_ONCE, side="right"))), ROWS_AT_ONCE)
             now, order = order[:fits], order[fits:]

@@ -1,4 +1,4 @@
-"""Sequences: recordings and sensor logs of any length."""
+"""Define `Sequences`: items that are recordings or sensor logs of any length."""
 
 import hashlib
 import itertools
@@ -19,13 +19,13 @@ from likewise.data.items import (
     Skipped,
     check_columns,
     digest,
+    drop_single_class,
     fingerprint,
     text_part,
-    that_tell_apart,
 )
 from likewise.data.parts import RaggedPart, TableColumns
 
-CHANNEL = ("audio",)  # the names of the channels of what was read as sound
+CHANNEL = ("audio",)  # the channel names of data that were read as audio
 
 
 class Sequences(Items):
@@ -39,17 +39,17 @@ class Sequences(Items):
 
     @property
     def offsets(self) -> NDArray[np.int64]:
-        """(n + 1,): where each sequence begins in the array, and the end."""
+        """Where each sequence begins in the array, and where the last ends: (n + 1,)."""
         return self.main.offsets
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """(n,) in samples."""
+        """The length of each sequence (n,) in samples."""
         return self.main.lengths
 
     @property
     def rate(self) -> int:
-        """Samples per second; 0: not known."""
+        """Samples per second; 0 if unknown."""
         return self.main.rate
 
     @property
@@ -61,7 +61,7 @@ class Sequences(Items):
         return self.main.table
 
     def windows(self, ids: NDArray[Any], starts: NDArray[Any], length: int) -> NDArray[np.float32]:
-        """Return (m, length, c) from sample `starts` (m,) of each on, NaN behind the sequence's end."""
+        """Return (m, length, c) from sample `starts` (m,) on, NaN after a sequence's end."""
         return self.main.windows(ids, starts, length)
 
 
@@ -82,12 +82,12 @@ def make_sequences(
     skipped: tuple[Skipped, ...] = (),
     table: TableColumns | None = None,
 ) -> Sequences:
-    """Return sequences, after checking that the columns fit; `content` is the digest of the array where it is known."""
+    """Return sequences, after checking that the columns fit; `content` is the array's digest, if known."""
     columns = {"labels": labels, "groups": groups, "is_test": test, "paths": paths, "captions": captions}
-    check_columns(len(offsets) - 1, name, columns, least=1)  # one long recording has many windows
-    labels, classes = that_tell_apart(labels, classes)
+    check_columns(len(offsets) - 1, name, columns, least=1)  # one long recording is enough, since it has many windows
+    labels, classes = drop_single_class(labels, classes)
     content = hashlib.sha256((content or digest(array)).encode() + offsets.tobytes()).hexdigest()
-    # Data are sound if they were read as sound, whatever their rate: a vibration sensor is a series.
+    # The modality depends on how the data were read, not on their rate: a fast vibration sensor is a series.
     modality = AUDIO if channels == CHANNEL else SERIES
     native = int(np.median(np.diff(offsets)))
     part = RaggedPart(modality, array, native, offsets=offsets, rate=rate, channels=channels, table=table)
@@ -117,7 +117,7 @@ def make_usable(
     skipped: tuple[Skipped, ...] = (),
     **columns: Any,
 ) -> Sequences:
-    """Return the sequences that have no reason against them; `called` names those that are left out."""
+    """Return the sequences whose reason is empty; the others are listed as skipped, under the name `called(row)`."""
     known = {key: columns.get(key) for key in ("labels", "groups", "test", "paths", "captions")}
     check_columns(len(reasons), name, {"is_test" if key == "test" else key: known[key] for key in known}, least=1)
     if known["captions"] is not None:
@@ -131,8 +131,8 @@ def make_usable(
     if not usable.all() or offsets[0] != 0 or offsets[-1] != len(array):
         array = array[offsets[0] : offsets[-1]][np.repeat(usable, lengths)]
     columns |= {key: _rows(column, usable) for key, column in known.items()}
-    kept = np.concatenate([[0], np.cumsum(lengths[usable])]).astype(np.int64)
-    return make_sequences(array, kept, name, rate=rate, channels=channels, skipped=skipped, **columns)
+    usable_offsets = np.concatenate([[0], np.cumsum(lengths[usable])]).astype(np.int64)
+    return make_sequences(array, usable_offsets, name, rate=rate, channels=channels, skipped=skipped, **columns)
 
 
 def _rows(column: Any, usable: NDArray[np.bool_]) -> Any:

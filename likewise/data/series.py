@@ -1,4 +1,4 @@
-"""Series: arrays (n, t, c) of what sensors measure, where NaN behind the end makes one shorter."""
+"""Turn arrays (n, t, c) of sensor readings into sequences; NaN after the end makes a series shorter."""
 
 import math
 from typing import Any
@@ -14,12 +14,12 @@ SHORTEST = 2  # samples
 
 
 def is_series(array: NDArray[Any]) -> bool:
-    """Floating (n, t, c); a square is a grey image, and so is what is whole."""
+    """Return whether an array is floating-point (n, t, c), t ≠ c; square or integer arrays are grey images."""
     return array.ndim == 3 and array.dtype.kind == "f" and array.shape[1] != array.shape[2]
 
 
 def unusable(series: NDArray[Any]) -> str:
-    """Why a series (t, c) cannot be used; empty where it can."""
+    """Return why a series (t, c) cannot be used, or an empty string if it can."""
     if len(series) < SHORTEST:
         return f"fewer than {SHORTEST} samples"
     low, high = series.min(axis=0), series.max(axis=0)
@@ -33,7 +33,7 @@ def unusable(series: NDArray[Any]) -> str:
 def from_series(
     array: NDArray[Any], name: str, *, rate: int = 0, channels: tuple[str, ...] = (), **columns: Any
 ) -> Sequences:
-    """Sequences of (n, t, c) floats."""
+    """Return the sequences of a floating-point array (n, t, c)."""
     n, t, c = array.shape
     if not array.size:
         raise DataError(f"items must not be empty, got {array.shape} in {name}")
@@ -54,7 +54,7 @@ def from_series(
 
 
 def _lengths(series: NDArray[np.float32]) -> NDArray[np.int64]:
-    """(n,): where the last row that is not all NaN ends."""
-    held: NDArray[np.bool_] = ~np.asarray(np.isnan(series).all(axis=2))  # n, t
-    behind = held[:, ::-1].argmax(axis=1)
-    return np.where(held.any(axis=1), held.shape[1] - behind, 0).astype(np.int64)
+    """Return the lengths (n,) of series: up to the last sample that is not all NaN."""
+    is_present: NDArray[np.bool_] = ~np.asarray(np.isnan(series).all(axis=2))  # n, t
+    padding = is_present[:, ::-1].argmax(axis=1)
+    return np.where(is_present.any(axis=1), is_present.shape[1] - padding, 0).astype(np.int64)

@@ -1,6 +1,6 @@
-"""`shapes`: made-up pictures of coloured shapes with captions, to try images and words on with no data at hand.
+"""Generate `shapes`: pictures of coloured shapes with captions, to try images and text without data of your own.
 
-The label is the shape; colour, size and ground are in the captions too, while place, turn and shade say nothing.
+The label is the shape. Captions also name colour, size and background; position, rotation and shade vary at random.
 """
 
 import functools
@@ -13,9 +13,9 @@ from likewise.data.arrays import from_array
 from likewise.data.items import Captions, Items
 
 SIDE, COUNT = 32, 1200
-FINER = 4  # points a pixel each way, whose mean it is
+FINER = 4  # points per pixel in each direction; a pixel is their mean
 
-Points = NDArray[np.float64]  # one coordinate of each, the shape reaching from about −1 to 1
+Points = NDArray[np.float64]  # one coordinate of each point; a shape extends from about −1 to 1
 Inside = NDArray[np.bool_]
 
 
@@ -67,13 +67,13 @@ SIZES = {"small": 0.45, "large": 0.8}
 
 
 def shapes(size: int | None = None) -> Items:
-    """1,200 pictures of 32 × 32 with two captions each, the same for everyone."""
-    pixels, labels, captions = _made()
+    """Return 1,200 pictures of 32 × 32 pixels with two captions each; they are always the same."""
+    pixels, labels, captions = _generate()
     return from_array(pixels, "shapes", size, labels=labels, classes=tuple(KINDS), captions=captions)
 
 
 @functools.cache
-def _made() -> tuple[NDArray[np.uint8], NDArray[np.int64], Captions]:
+def _generate() -> tuple[NDArray[np.uint8], NDArray[np.int64], Captions]:
     rng = np.random.default_rng(0)
     labels = rng.permutation(np.arange(COUNT) % len(KINDS)).astype(np.int64)
     drawn = [_shape(list(KINDS)[label], rng) for label in labels]
@@ -83,7 +83,7 @@ def _made() -> tuple[NDArray[np.uint8], NDArray[np.int64], Captions]:
 def _shape(kind: str, rng: np.random.Generator) -> tuple[NDArray[np.uint8], tuple[str, ...]]:
     colour, ground, size = (str(rng.choice(list(names))) for names in (COLOURS, GROUNDS, SIZES))
     scale, turn = SIZES[size] * rng.uniform(0.9, 1.1), rng.uniform(-0.2, 0.2)
-    centre = rng.uniform(-1, 1, size=2) * (1 - 1.1 * scale)  # so that all of it is in the picture
+    centre = rng.uniform(-1, 1, size=2) * (1 - 1.1 * scale)  # so that the whole shape is in the picture
     places = (np.arange(SIDE * FINER) + 0.5) / (SIDE * FINER) * 2 - 1
     x, y = (places[None, :] - centre[0]) / scale, (places[:, None] - centre[1]) / scale
     inside = KINDS[kind](x * np.cos(turn) + y * np.sin(turn), y * np.cos(turn) - x * np.sin(turn))

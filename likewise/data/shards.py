@@ -1,4 +1,4 @@
-"""Shards: Parquet files with an image column, and WebDataset's tar files. Nothing is unpacked to disk."""
+"""List the images in Parquet files and in WebDataset tar files, without unpacking them to disk."""
 
 import io
 import json
@@ -18,35 +18,36 @@ from likewise.data.captions import TEXTS, captions_in, clean
 from likewise.data.folder import File
 from likewise.data.images import EXTENSIONS, PEEKED, Listing, Opener, extension, from_memory
 from likewise.data.items import Captions, DataError, Skipped
-from likewise.data.labels import SPLITS, labelled, listed, split_test
+from likewise.data.labels import SPLITS, collect_labels, labelled, split_test
 from likewise.data.memory import check_fits
 
 IMAGE_COLUMNS = ("image", "img", "jpg", "jpeg", "png", "webp", "picture", "photo")
 LABEL_COLUMNS = ("label", "labels", "y", "class")
-ROW = 300  # bytes that are kept of a row: its path, label and caption
+ROW = 300  # bytes of memory per row: its path, label and caption
 BATCH = 64  # rows of a Parquet file that are in memory at once
 
 
 def _split(path: str) -> str:
-    """`train/0.tar`, `data/test-00000-of-00002.parquet`: the word before the numbers, where it is a split."""
+    """Return the split that a path names, as in `train/0.tar` or `data/test-00000-of-00002.parquet`; empty if none."""
     words = [re.split(r"[-_.\d]", part, maxsplit=1)[0] for part in path.lower().split("/")]
     return next((word for word in words if word in SPLITS), "")
 
 
-def _captions(found: Sequence[tuple[str, ...]]) -> Captions | None:
-    return tuple(found) if any(found) else None
+def _captions(texts: Sequence[tuple[str, ...]]) -> Captions | None:
+    """Return the texts of all rows, or None if no row has any."""
+    return tuple(texts) if any(texts) else None
 
 
 # Parquet
 
 
 def parquet_listing(root: Path, files: Sequence[File]) -> Listing:
-    """Rows of one file, or of all files below a folder, in the order of their names."""
+    """Return the images of one Parquet file, or of several in the order of their names; each row is one."""
     parquet = needed("pyarrow.parquet", "Parquet", "parquet")
     tables = [_Table.of(parquet, root, file.path) for file in files]
     starts = np.cumsum([0, *(table.rows for table in tables)]).tolist()
     values = [value for table in tables for value in table.labels]
-    column = listed(values)
+    column = collect_labels(values)
     labels, classes = (None, ()) if column is None else labelled(column, tables[0].names)
     splits = [_split(table.path) for table in tables for _ in range(table.rows)]
 
@@ -69,8 +70,8 @@ def parquet_listing(root: Path, files: Sequence[File]) -> Listing:
 
 
 def _heads(groups: list[int], count: int) -> list[int]:
-    """The first rows of some row groups: looking at more would read the whole file."""
-    picked = sorted({groups[round(place)] for place in np.linspace(0, len(groups) - 1, 8)}) if groups else []
+    """Return the first rows of some row groups, because other rows cannot be read without reading the whole group."""
+    picked = sorted({groups[round(index)] for index in np.linspace(0, len(groups) - 1, 8)}) if groups else []
     stops = [*groups, count]
     return [row for first in picked for row in range(first, min(first + PEEKED // 8, stops[stops.index(first) + 1]))]
 
@@ -84,8 +85,8 @@ class _Table:
     rows: int
     firsts: list[int]  # the first row of each row group
     labels: list[int | str | None]
-    names: list[str]  # of the labels, where Hugging Face has written them
-    captions: list[tuple[str, ...]]  # empty for a row that has none
+    names: list[str]  # class names, if Hugging Face's metadata have them
+    captions: list[tuple[str, ...]]  # an empty tuple for a row without a caption
 
     @classmethod
     def of(cls, parquet: ModuleType, root: Path, path: str) -> "_Table":
@@ -101,14 +102,14 @@ class _Table:
                 sizes = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
         except DataError:
             raise
-        except (OSError, ValueError) as error:  # Arrow's own are these two
+        except (OSError, ValueError) as error:  # Arrow's errors derive from these two
             raise DataError(f"cannot read {path}: {' '.join(str(error).split())[:200]}") from None
         firsts = [first for first, size in zip(np.cumsum([0, *sizes]).tolist(), sizes, strict=False) if size]
         names, captions = _hugging_names(schema, label), [clean(cell) for cell in texts]
         return cls(parquet, location, path, column, sum(sizes), firsts, labels, names, captions)
 
     def openers(self, rows: Any) -> Iterator[Opener]:
-        """Row groups without a wanted row are not read, nor is what follows the last one."""
+        """Yield openers of these rows, reading only the row groups that hold them, up to the last such row."""
         with self.parquet.ParquetFile(self.file) as table:
             first = 0
             for group in range(table.metadata.num_row_groups):
@@ -124,7 +125,7 @@ class _Table:
                         row += len(cells)
                         if not wanted:
                             break
-                except (OSError, ValueError) as error:  # damaged: what remains of the row group is lost, others are not
+                except (OSError, ValueError) as error:  # damaged: the rest of this row group is lost, others are read
                     yield from [partial(_raise, error)] * len(wanted)
 
 
@@ -166,8 +167,8 @@ def _label_column(schema: Any) -> str | None:
 
 def _caption_column(schema: Any) -> str | None:
     def holds_text(kind: Any) -> bool:
-        held = getattr(kind, "value_type", kind)  # of a list, or of a dictionary
-        return str(held).startswith(("string", "large_string"))
+        inner = getattr(kind, "value_type", kind)  # the type inside a list or a dictionary
+        return str(inner).startswith(("string", "large_string"))
 
     columns = {column.name.lower(): str(column.name) for column in schema if holds_text(column.type)}
     return next((columns[name] for name in TEXTS if name in columns), None)
@@ -186,37 +187,37 @@ def _hugging_names(schema: Any, label: str | None) -> list[str]:
 
 @dataclass
 class _Sample:
-    """The members of one key: where its image lies in the shard, its label and its caption."""
+    """All that a shard holds under one key: the position of its image, its label and its captions."""
 
     path: str = ""
     offset: int = 0
     size: int = 0
-    exact: bool = False  # key.jpg rather than key.mask.jpg
+    exact: bool = False  # whether the image is key.jpg rather than key.mask.jpg
     label: int | str | None = None
-    caption: tuple[str, ...] = ()  # by key.txt
-    described: tuple[str, ...] = ()  # by key.json, which often repeats the caption
+    caption: tuple[str, ...] = ()  # from key.txt
+    described: tuple[str, ...] = ()  # from key.json, which often repeats the caption of key.txt
 
     def learn(self, kind: str, content: bytes, member: str) -> None:
-        """What a member beside the image says of it."""
+        """Take the label or captions from a member that lies beside the image."""
         if kind == "txt":
             self.caption = clean(content)
             return
         try:
-            found = int(content) if kind == "cls" else json.loads(content)
+            value = int(content) if kind == "cls" else json.loads(content)
         except ValueError:
             expected = "a whole number" if kind == "cls" else "JSON"
             raise DataError(f"{member} must hold {expected}, got {content[:20]!r}") from None
         if kind == "cls":
-            self.label = found
-        elif isinstance(found, dict):
-            self.described = captions_in(found)
-            if self.label is None and isinstance(found.get("label"), int | str):
-                self.label = found["label"]
+            self.label = value
+        elif isinstance(value, dict):
+            self.described = captions_in(value)
+            if self.label is None and isinstance(value.get("label"), int | str):
+                self.label = value["label"]
 
 
 def tar_listing(root: Path, files: Sequence[File]) -> Listing:
-    """Samples of one tar file, or of all below a folder; a damaged shard gives what precedes the damage."""
-    found: list[tuple[str, Path, _Sample]] = []
+    """Return the images of one tar file or of several; of a damaged one, those before the damage."""
+    entries: list[tuple[str, Path, _Sample]] = []
     skipped: list[Skipped] = []
     for file in files:
         samples: dict[str, _Sample] = {}
@@ -225,23 +226,23 @@ def tar_listing(root: Path, files: Sequence[File]) -> Listing:
         except (tarfile.TarError, OSError, EOFError) as error:
             skipped.append(Skipped(file.path, str(error) or type(error).__name__))
         with_image = [(f"{file.path}/{s.path}", root / file.path, s) for s in samples.values() if s.path]
-        found.extend(sorted(with_image, key=lambda entry: entry[0]))
-    column = listed([sample.label for _, _, sample in found])
+        entries.extend(sorted(with_image, key=lambda entry: entry[0]))
+    column = collect_labels([sample.label for _, _, sample in entries])
     labels, classes = (None, ()) if column is None else labelled(column)
-    test = split_test([_split(path.removesuffix(f"/{sample.path}")) for path, _, sample in found])
+    test = split_test([_split(path.removesuffix(f"/{sample.path}")) for path, _, sample in entries])
 
     def openers(rows: Sequence[int]) -> Iterator[Opener]:
-        return (partial(_member, found[row][1], found[row][2]) for row in rows)
+        return (partial(_member, entries[row][1], entries[row][2]) for row in rows)
 
-    paths = tuple(path for path, _, _ in found)
-    captions = _captions([sample.caption or sample.described for _, _, sample in found])
+    paths = tuple(path for path, _, _ in entries)
+    captions = _captions([sample.caption or sample.described for _, _, sample in entries])
     return Listing(paths, openers, labels, classes, test, captions=captions, skipped=tuple(skipped))
 
 
 def _scan(path: Path, samples: dict[str, _Sample]) -> None:
     with tarfile.open(path, "r:") as shard:
         while (member := shard.next()) is not None:
-            vars(shard)["members"] = []  # or it would keep every header
+            vars(shard)["members"] = []  # otherwise tarfile keeps every header in memory
             folder, _, base = member.name.rpartition("/")
             stem, _, kind = base.partition(".")
             if not member.isreg() or member.sparse is not None or not stem:

@@ -1,6 +1,6 @@
-"""`sounds`: made-up sounds of six kinds, to try sequences on with no data at hand.
+"""Generate `sounds`: clips of six kinds of sound, to try sequences without data of your own.
 
-The kind is the sound's texture; pitch, loudness, length and noise say nothing of it.
+The label is the kind, which differs in texture; pitch, loudness, length and noise vary at random.
 """
 
 import functools
@@ -53,15 +53,15 @@ KINDS: dict[str, Callable[[Wave, Wave, np.random.Generator], Wave]] = {
 
 
 def sounds() -> Items:
-    """600 clips of 0.3 to 0.6 s at 8 kHz, int16, the same for everyone."""
-    clips, labels = _made()
+    """Return 600 clips of 0.3 to 0.6 s at 8 kHz, int16; they are always the same."""
+    clips, labels = _generate()
     offsets = np.cumsum([0, *map(len, clips)])
     audio = np.concatenate(clips)[:, None]
     return make_sequences(audio, offsets, "sounds", rate=RATE, channels=CHANNEL, labels=labels, classes=tuple(KINDS))
 
 
 @functools.cache
-def _made() -> tuple[tuple[NDArray[np.int16], ...], NDArray[np.int64]]:
+def _generate() -> tuple[tuple[NDArray[np.int16], ...], NDArray[np.int64]]:
     rng = np.random.default_rng(0)
     labels = rng.permutation(np.arange(COUNT) % len(KINDS)).astype(np.int64)
     return tuple(_sound(list(KINDS)[label], rng) for label in labels), labels
@@ -72,7 +72,7 @@ def _sound(kind: str, rng: np.random.Generator) -> NDArray[np.int16]:
     pitch = rng.uniform(250, 600) * 2 ** (rng.uniform(-0.3, 0.3) * t / t[-1])  # hertz, gliding a little
     phase = 2 * np.pi * np.cumsum(pitch) / RATE + rng.uniform(0, 2 * np.pi)
     wave = KINDS[kind](phase, t, rng)
-    ends = np.minimum(1, np.minimum(t, t[::-1]) / 0.02)  # no clicks
+    ends = np.minimum(1, np.minimum(t, t[::-1]) / 0.02)  # fade in and out, to avoid clicks
     noisy = wave / wave.std() * ends + rng.uniform(0.02, 0.1) * rng.standard_normal(len(t))
     sound: NDArray[np.int16] = np.clip(noisy * rng.uniform(1500, 6000), -32767, 32767).astype(np.int16)
     return sound

@@ -1,4 +1,4 @@
-"""`open`: what a source is, and who reads it."""
+"""Define `open`, which recognizes what kind of source it is given and reads it."""
 
 import dataclasses
 import difflib
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from likewise.data import arrays, audio, captions, classic, folder, shards, tables, unread
 from likewise.data.builtin import NAMES, builtin
-from likewise.data.cache import Plan, cache_folder, cache_key, fetch, noted
+from likewise.data.cache import Plan, cache_folder, cache_key, cached_number, fetch
 from likewise.data.clips import from_clips
 from likewise.data.folder import File
 from likewise.data.images import EXTENSIONS, FITS, LARGEST_DEFAULT, Listing, decoding, median_side
@@ -27,23 +27,23 @@ from likewise.memory import shortage
 
 Source = str | os.PathLike[str] | NDArray[Any] | Mapping[str, Any] | Items
 KINDS = "a folder of images or audio, .npy, .npz, .csv, .parquet, .tar or an idx images file"
-KEPT = ("labels", "classes", "groups", "test", "paths", "captions", "skipped")  # of items at another rate
+KEPT_COLUMNS = ("labels", "classes", "groups", "test", "paths", "captions", "skipped")  # when audio is resampled
 
 
 @dataclass(frozen=True)
-class _Wish:
-    """What `open` was asked for."""
+class _Request:
+    """The arguments of `open`, validated."""
 
     name: str  # the source as given
     size: int | None
     fit: str
     rate: int | None
     columns: Mapping[str, str]
-    place: Path  # of the cache
+    place: Path  # the cache folder
     progress: bool
 
     def without_columns(self) -> None:
-        """For sources whose parts have no names."""
+        """Raise an error if columns are given, for sources that have no named columns."""
         if self.columns:
             raise DataError(f"columns can be named in .npz files, .csv and Parquet series, got {self.name}")
 
@@ -60,43 +60,43 @@ def open(  # noqa: A001
 ) -> Items:
     """Open a source of images, vectors or sequences as rows of one array.
 
-    The source is a folder of images or of audio (in class folders or not), a folder of images whose
+    The source is one of these: a folder of images or of audio (in class folders or not), a folder of images whose
     captions are in `captions.jsonl` or `captions.csv`, a `.npy` or `.npz` file, a `.csv` or Parquet file of
     time series or a folder of them, MNIST's idx files, CIFAR's folder, a Parquet file of images or WebDataset
-    tar file or a folder of them, a built-in name (`digits`, `mnist5k`, `sounds`, `shapes`; a path of that name comes
-    first), an array, a dictionary of arrays named as in an `.npz`, or `Items`.
+    tar file or a folder of them, a built-in name (`digits`, `mnist5k`, `sounds`, `shapes`; a path of that name takes
+    precedence), an array, a dictionary of arrays named as in an `.npz`, or `Items`.
 
-    Encoded images become RGB squares of side `size`, as `fit` says: "crop" scales the shorter side to it and keeps
-    the middle, "pad" scales the longer side to it and fills the rest with white, "stretch" scales each side by
-    itself. Without a size it is the median shorter side of some of them, at most 64. Arrays of images keep their
-    size and layout of channels unless a size is given; "pad" and "stretch" make those square that are not, at
-    their shorter side.
+    Encoded images become RGB squares of side `size`, in the way that `fit` says: "crop" resizes the shorter side to
+    `size` and crops the centre, "pad" resizes the longer side to `size` and fills the rest with white, "stretch"
+    resizes both sides without keeping the aspect ratio. The default size is the median shorter side of a sample of
+    the images, at most 64. Arrays of images keep their size and number of channels unless a size is given; "pad" and
+    "stretch" turn images that are not square into squares of their shorter side.
 
-    Audio (WAV, FLAC, Ogg, Opus, MP3) becomes one channel of int16 at `rate` samples a second: 16,000 without one,
-    or 8,000 where most files have less. Arrays of audio keep their rate unless one is given; other series
-    always do. Floating arrays (n, t, c) are series, unless t = c: then they are grey images.
+    Audio (WAV, FLAC, Ogg, Opus, MP3) becomes one channel of int16 at `rate` samples per second, by default 16,000, or
+    8,000 if most files have a lower rate than 16,000. Arrays of audio keep their rate unless one is given; other
+    series always keep theirs. Floating-point arrays (n, t, c) are series, unless t = c: then they are grey images.
 
-    Files are decoded once, into `cache`, else the folder that `LIKEWISE_CACHE` names, else the user's
-    cache folder.
+    Files are decoded once into the folder `cache`; the default is the folder that `LIKEWISE_CACHE` names, else the
+    user's cache folder.
 
-    `columns` say which array of an `.npz`, or which column of a table, is what: {"y": "digit", "group":
-    "speaker"}. Captions may be several arrays: {"captions": "title+keywords"}. Series in tables have the
-    roles sequence, time, y, group, is_test and channels ({"channels": "ax+ay+az"}). Without the last, all other
-    numbers are channels but those that look like a time or an index, are constant or only count up; these are
-    listed in `table.left_out`. Without a time, a column that looks like one orders the rows where that is certain.
+    `columns` maps roles to the arrays of an `.npz`, or the columns of a table, that play them: {"y": "digit",
+    "group": "speaker"}. Several arrays may hold captions: {"captions": "title+keywords"}. For series in tables the
+    roles are sequence, time, y, group, is_test and channels ({"channels": "ax+ay+az"}). By default, all remaining
+    columns of numbers are channels, except those that look like a time or an index, are constant or only count up;
+    these are listed in `table.left_out`. Without a time, a column that certainly is one orders the rows.
 
-    Captions are `captions` (n,) or (n, several) of an `.npz`, a line each of `captions.jsonl` ({"image":
-    "a.jpg", "caption": "a dog"}; several as a list) or of `captions.csv` (image,caption), `key.txt` beside
-    `key.jpg` in tar files or `caption` in its `key.json`, and a column `caption` or `text` beside the images
-    in Parquet. Where some items have captions, those without are left out.
+    Captions may come as `captions` (n,) or (n, several) in an `.npz`, one line each in `captions.jsonl` ({"image":
+    "a.jpg", "caption": "a dog"}; several as a list) or in `captions.csv` (image,caption), as `key.txt` beside
+    `key.jpg` in tar files or `caption` in its `key.json`, or as a column `caption` or `text` beside the images in
+    Parquet. If some items have captions, those without are left out.
 
-    Arrays of images (n, v, h, w, c) or (n, v, c, h, w) are v views of each item: n · v rows, item by item,
-    whose group is their item unless `columns` name another; `views` (v,) of an `.npz` are their names.
+    Arrays of images (n, v, h, w, c) or (n, v, c, h, w) hold v views of each item. They become n · v rows, item by item,
+    grouped by item unless `columns` names another group; `views` (v,) in an `.npz` names the views.
 
-    What cannot be read or used is left out and listed in `skipped`, and so are the files of a folder that are of
-    another kind than most, documentation aside; where that is all, it is a `DataError`.
+    Data that cannot be read or used are left out and listed in `skipped`. So are the files of a folder that are of
+    another type than most of its files, except documentation. If nothing is left, a `DataError` is raised.
     """
-    wish = _Wish(
+    request = _Request(
         name=os.fspath(source) if isinstance(source, str | os.PathLike) else _described(source),
         size=_whole("size", size),
         fit=_fit(fit),
@@ -105,28 +105,30 @@ def open(  # noqa: A001
         place=cache_folder(cache),
         progress=progress,
     )
-    if words := shortage(3 * (wish.size or 0) ** 2):
-        raise DataError(f"size must be a side of images that fit in memory, got {wish.size:,}: one would take {words}")
+    if words := shortage(3 * (request.size or 0) ** 2):
+        raise DataError(f"size must let images fit in memory, got {request.size:,}: one image would take {words}")
     if isinstance(source, Mapping):
-        return arrays.from_mapping(source, wish.name, wish.size, fit=wish.fit, rate=wish.rate, columns=wish.columns)
+        return arrays.from_mapping(
+            source, request.name, request.size, fit=request.fit, rate=request.rate, columns=request.columns
+        )
     if isinstance(source, Items):
-        wish.without_columns()
-        return _changed(source, wish)
+        request.without_columns()
+        return _converted(source, request)
     if isinstance(source, np.ndarray):
-        wish.without_columns()
-        return arrays.from_array(source, wish.name, wish.size, fit=wish.fit)
+        request.without_columns()
+        return arrays.from_array(source, request.name, request.size, fit=request.fit)
     if not isinstance(source, str | os.PathLike):
         got = type(source).__name__
         raise DataError(f"source must be a path, one of {', '.join(NAMES)}, an array or a dict of arrays, got {got}")
     path = Path(source).expanduser()
     if not os.path.lexists(path):
-        if wish.name in NAMES:
-            wish.without_columns()
-            return _changed(builtin(wish.name, wish.size), wish)
-        nearest = difflib.get_close_matches(wish.name, NAMES, n=1)
+        if request.name in NAMES:
+            request.without_columns()
+            return _converted(builtin(request.name, request.size), request)
+        nearest = difflib.get_close_matches(request.name, NAMES, n=1)
         hint = f"; the nearest built-in is {nearest[0]}" if nearest else ""
-        raise FileNotFoundError(f"data not found: {wish.name}{hint}")
-    return _folder(path, wish) if path.is_dir() else _file(path, wish)
+        raise FileNotFoundError(f"data not found: {request.name}{hint}")
+    return _folder(path, request) if path.is_dir() else _file(path, request)
 
 
 def _whole(key: str, value: int | None) -> int | None:
@@ -138,7 +140,7 @@ def _whole(key: str, value: int | None) -> int | None:
 
 
 def _fit(fit: str) -> str:
-    if fit not in tuple(FITS):  # what comes from a file may have no hash
+    if fit not in tuple(FITS):  # a tuple, because a value from a recipe file may not be hashable
         raise DataError(f"fit must be crop, pad or stretch, got {fit!r}")
     return fit
 
@@ -152,7 +154,7 @@ def _columns(columns: Mapping[str, str] | None) -> Mapping[str, str]:
 
 
 def _described(source: Any) -> str:
-    """A name for what lies in memory."""
+    """Return a name for data in memory, for messages."""
     if isinstance(source, Items):
         return source.name
     if isinstance(source, Mapping):
@@ -160,97 +162,100 @@ def _described(source: Any) -> str:
     return f"an array of shape {source.shape}" if isinstance(source, np.ndarray) else type(source).__name__
 
 
-def _changed(items: Items, wish: _Wish) -> Items:
-    """Items at another size or rate, or made square."""
+def _converted(items: Items, request: _Request) -> Items:
+    """Return the items resized, resampled or made square, as the request says."""
     if isinstance(items, Sequences):
-        if items.main.modality != AUDIO or wish.rate in (None, items.rate):
+        if items.main.modality != AUDIO or request.rate in (None, items.rate):
             return items
-        known = {key: getattr(items, key) for key in KEPT}
-        return from_clips(items.array, items.offsets, items.name, rate=items.rate, wanted=wish.rate, **known)
+        kept = {key: getattr(items, key) for key in KEPT_COLUMNS}
+        return from_clips(items.array, items.offsets, items.name, rate=items.rate, wanted=request.rate, **kept)
     if items.main.modality != IMAGE:
         return items
-    size = arrays.side(items.array, wish.size, wish.fit)
+    size = arrays.side(items.array, request.size, request.fit)
     if arrays.is_ready(items.array, size):
         return items
-    array = arrays.images(items.array, items.name, size, wish.fit)
-    found = fingerprint(digest(array), items.labels, items.groups, items.test, captions=items.captions)
+    array = arrays.images(items.array, items.name, size, request.fit)
+    new_fingerprint = fingerprint(digest(array), items.labels, items.groups, items.test, captions=items.captions)
     image = dataclasses.replace(items.main, array=array)
-    return dataclasses.replace(items, parts={**items.parts, image.modality: image}, fingerprint=found)
+    return dataclasses.replace(items, parts={**items.parts, image.modality: image}, fingerprint=new_fingerprint)
 
 
-def _file(path: Path, wish: _Wish) -> Items:
-    name, kind = wish.name, path.suffix.lower()
+def _file(path: Path, request: _Request) -> Items:
+    name, kind = request.name, path.suffix.lower()
     if not path.is_file():
         raise DataError(f"expected {KINDS}, got {name}, which is neither a file nor a folder")
     if not os.access(path, os.R_OK):
         raise DataError(f"cannot read {name}: permission denied")
     if kind == ".npz":
-        return arrays.from_npz(path, name, wish.size, fit=wish.fit, rate=wish.rate, columns=wish.columns)
-    if kind == ".csv" or (kind == ".parquet" and tables.is_table(path, wish.columns)):
-        return tables.from_file(path, name, wish.columns)
+        return arrays.from_npz(path, name, request.size, fit=request.fit, rate=request.rate, columns=request.columns)
+    if kind == ".csv" or (kind == ".parquet" and tables.is_table(path, request.columns)):
+        return tables.from_file(path, name, request.columns)
     if kind in (".parquet", ".tar"):
-        return _shards(kind, path.parent, [folder.stamp(path)], wish)
-    wish.without_columns()
+        return _shards(kind, path.parent, [folder.stamp(path)], request)
+    request.without_columns()
     if classic.is_idx(path.name):
-        return _changed(classic.from_idx(path, name), wish)
+        return _converted(classic.from_idx(path, name), request)
     if kind == ".npy":
-        return arrays.from_npy(path, name, wish.size, wish.place, wish.progress, fit=wish.fit)
+        return arrays.from_npy(path, name, request.size, request.place, request.progress, fit=request.fit)
     hint = ": open its folder" if kind[1:] in (*EXTENSIONS, *audio.EXTENSIONS) else ""
     raise DataError(f"expected {KINDS}, got {name}{hint}")
 
 
-def _folder(root: Path, wish: _Wish) -> Items:
-    shown = wish.name.rstrip("/") + "/"
-    files, closed = folder.walk(root, shown)
+def _folder(root: Path, request: _Request) -> Items:
+    shown_name = request.name.rstrip("/") + "/"
+    files, unreadable = folder.walk(root, shown_name)
     top = [file.path for file in files if "/" not in file.path]
-    captioned = captions.file_of(files, shown) is not None
+    captioned = captions.file_of(files, shown_name) is not None
     if not captioned and any(map(classic.is_idx, top)):
-        wish.without_columns()
-        return _changed(classic.from_idx_folder(root, wish.name), wish)
+        request.without_columns()
+        return _converted(classic.from_idx_folder(root, request.name), request)
     if not captioned and classic.is_cifar(top):
-        wish.without_columns()
-        return classic.from_cifar(root, wish.name, wish.size)
-    items, used, read_as = _most_of(root, files, closed, shown, wish)
-    rest = unread.left_out(files, {file.path for file in used}, read_as)
-    paths = {skip.path for skip in rest}
+        request.without_columns()
+        return classic.from_cifar(root, request.name, request.size)
+    items, used, read_as = _read_folder(root, files, unreadable, shown_name, request)
+    others = unread.left_out(files, {file.path for file in used}, read_as)
+    paths = {skip.path for skip in others}
     skipped = [skip for skip in items.skipped if skip.path not in paths]
-    skipped += [skip for skip in closed if skip not in skipped]
-    return dataclasses.replace(items, skipped=(*skipped, *rest))
+    skipped += [skip for skip in unreadable if skip not in skipped]
+    return dataclasses.replace(items, skipped=(*skipped, *others))
 
 
-def _most_of(
-    root: Path, files: Sequence[File], closed: tuple[Skipped, ...], shown: str, wish: _Wish
+def _read_folder(
+    root: Path, files: Sequence[File], unreadable: tuple[Skipped, ...], shown_name: str, request: _Request
 ) -> tuple[Items, Sequence[File], str]:
-    """The items of a folder by what most of its files are, the files that were read, and what they were read as."""
-    if (named := captions.file_of(files, shown)) is not None:
-        pictures = [named, *folder.images_of(files)]
-        listing = partial(captions.listing, root, named, files, closed, shown)
-        return _pictures("captions", root, pictures, listing, wish), pictures, IMAGES
-    found = {kind: [f for f in files if f.path.lower().endswith(kind)] for kind in (".parquet", ".tar", ".csv")}
+    """Read a folder as the type that most of its files have; return the items, the files read and the type."""
+    if (captions_file := captions.file_of(files, shown_name)) is not None:
+        pictures = [captions_file, *folder.images_of(files)]
+        listing = partial(captions.listing, root, captions_file, files, unreadable, shown_name)
+        return _pictures("captions", root, pictures, listing, request), pictures, IMAGES
+    by_ending = {kind: [f for f in files if f.path.lower().endswith(kind)] for kind in (".parquet", ".tar", ".csv")}
     images, recordings = folder.images_of(files), audio.audio_of(files)
-    # the most numerous: a data set may have a picture or a table in its description
-    most = max(map(len, (*found.values(), images, recordings)))
+    # the most frequent type: a data set may come with a picture or a table that describes it
+    most = max(map(len, (*by_ending.values(), images, recordings)))
     if not most:
         kinds = ", ".join((*EXTENSIONS, *audio.EXTENSIONS, "csv"))
-        raise DataError(f"no images, audio or series in {shown}: expected {kinds}; got {_others(files)}")
+        raise DataError(f"no images, audio or series in {shown_name}: expected {kinds}; got {_describe_unread(files)}")
     for kind in (".parquet", ".tar"):
-        if len(found[kind]) == most:
-            if kind == ".parquet" and tables.is_table(root / found[kind][0].path, wish.columns):
-                items = tables.from_folder(root, found[kind], wish.name, wish.columns, closed)
-                return items, found[kind], TABLES
-            return _shards(kind, root, found[kind], wish), found[kind], SHARDS
+        if len(by_ending[kind]) == most:
+            if kind == ".parquet" and tables.is_table(root / by_ending[kind][0].path, request.columns):
+                items = tables.from_folder(root, by_ending[kind], request.name, request.columns, unreadable)
+                return items, by_ending[kind], TABLES
+            return _shards(kind, root, by_ending[kind], request), by_ending[kind], SHARDS
     if len(images) < most == len(recordings):
-        wish.without_columns()
-        items = audio.from_folder(root, recordings, closed, wish.name, wish.rate, wish.place, wish.progress)
+        request.without_columns()
+        items = audio.from_folder(
+            root, recordings, unreadable, request.name, request.rate, request.place, request.progress
+        )
         return items, recordings, RECORDINGS
     if len(images) < most:
-        return tables.from_folder(root, found[".csv"], wish.name, wish.columns, closed), found[".csv"], TABLES
-    listing = partial(folder.listing, root, images, closed)
-    return _pictures("folder", root, images, listing, wish), images, IMAGES
+        items = tables.from_folder(root, by_ending[".csv"], request.name, request.columns, unreadable)
+        return items, by_ending[".csv"], TABLES
+    listing = partial(folder.listing, root, images, unreadable)
+    return _pictures("folder", root, images, listing, request), images, IMAGES
 
 
-def _others(files: Sequence[File]) -> str:
-    """Name the kinds of files that a folder has in place of those that are read, and what helps, if something does."""
+def _describe_unread(files: Sequence[File]) -> str:
+    """Describe the files of a folder in which none can be read, with advice if there is any."""
     if not files:
         return "no files"
     kinds = Counter(unread.ending_of(file.path) for file in files).most_common()
@@ -260,43 +265,44 @@ def _others(files: Sequence[File]) -> str:
     return ": ".join([count, *list(filter(None, reasons))[:1]])
 
 
-def _shards(kind: str, root: Path, files: Sequence[File], wish: _Wish) -> Items:
+def _shards(kind: str, root: Path, files: Sequence[File], request: _Request) -> Items:
     def scan() -> Listing:
         listing = (shards.parquet_listing if kind == ".parquet" else shards.tar_listing)(root, files)
         if not listing.paths:
             why = f": {listing.skipped[0].path}: {listing.skipped[0].reason}" if listing.skipped else ""
-            raise DataError(f"no images in {wish.name}{why}")
+            raise DataError(f"no images in {request.name}{why}")
         return listing
 
-    return _pictures(f"{kind} with captions", root, files, scan, wish)
+    return _pictures(f"{kind} with captions", root, files, scan, request)
 
 
-def _pictures(kind: str, root: Path, files: Sequence[File], scan: Callable[[], Listing], wish: _Wish) -> Items:
-    """Encoded images through the cache; they are listed only where the cache does not know them."""
-    wish.without_columns()
+def _pictures(kind: str, root: Path, files: Sequence[File], scan: Callable[[], Listing], request: _Request) -> Items:
+    """Return encoded images through the cache; `scan` lists them and is called only if the cache lacks them."""
+    request.without_columns()
     scan = functools.cache(scan)
-    native = noted(wish.place, cache_key(kind, root, files), lambda: median_side(scan()))
-    side = wish.size or min(native, LARGEST_DEFAULT)
+    native = cached_number(request.place, cache_key(kind, root, files), lambda: median_side(scan()))
+    side = request.size or min(native, LARGEST_DEFAULT)
 
     def plan() -> Plan:
-        found, oblong = scan(), list[bool]()
+        listing, oblong = scan(), list[bool]()
         return Plan(
             row=(3, side, side),
-            count=len(found.paths),
-            chunks=decoding(found, side, wish.fit, oblong),
+            count=len(listing.paths),
+            chunks=decoding(listing, side, request.fit, oblong),
             oblong=oblong,
-            paths=found.paths,
-            labels=found.labels,
-            classes=found.classes,
-            test=found.test,
-            captions=found.captions,
-            skipped=found.skipped,
+            paths=listing.paths,
+            labels=listing.labels,
+            classes=listing.classes,
+            test=listing.test,
+            captions=listing.captions,
+            skipped=listing.skipped,
         )
 
-    stored = fetch(wish.place, cache_key(f"{kind}, {wish.fit}", root, files, side), plan, wish.name, wish.progress)
+    key = cache_key(f"{kind}, {request.fit}", root, files, side)
+    stored = fetch(request.place, key, plan, request.name, request.progress)
     return make(
         stored.array,
-        wish.name,
+        request.name,
         content=stored.content,
         labels=stored.labels,
         classes=stored.classes,

@@ -1,4 +1,4 @@
-"""CSV and Parquet files as Arrow tables: how much memory one would take, how its cells are separated, its content."""
+"""Read CSV and Parquet files as Arrow tables, after estimating how much memory that takes."""
 
 import codecs
 import re
@@ -12,26 +12,26 @@ from likewise.data.builtin import needed
 from likewise.data.cells import TEXTS, number
 from likewise.data.items import DataError
 
-START = 1 << 20  # bytes at a CSV file's start that are looked at; its column names must fit into them
+START = 1 << 20  # bytes at the start of a CSV file that are inspected; the column names must fit into them
 BLOCK = 1 << 24  # bytes of a CSV file that are parsed together; a row must fit into them
 DELIMITERS = (",", ";", "\t")
-ROWS = 100  # of a CSV file that show whether decimals are written with a comma
+ROWS = 100  # rows of a CSV file that are inspected for decimal commas
 DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+([eE][+-]?\d+)?")
 DECIMAL_POINT = re.compile(r"[+-]?\d*\.\d+([eE][+-]?\d+)?")
-CELL = 8  # bytes of a number in an Arrow table, and of a channel's float32 twice, before and after files are joined
+CELL = 8  # bytes per number in an Arrow table, and for a channel's float32 before and after files are joined
 
 
 class UnreadableError(Exception):
-    """What is wrong with one file."""
+    """One file cannot be read; the message says why."""
 
 
 @dataclass(frozen=True)
 class Csv:
-    """A CSV file whose first rows have been looked at."""
+    """A CSV file whose first rows have been inspected."""
 
     path: Path
-    cells: int  # as estimated from the first rows
-    text: int  # bytes that its text takes while it is parsed
+    cells: int  # estimated from the first rows
+    text: int  # bytes of memory that its text takes while it is parsed
     delimiter: str
     decimal: str
 
@@ -55,32 +55,32 @@ class Parquet:
     path: Path
     cells: int
     text: int  # bytes of all columns, encoded but not compressed
-    texts: tuple[str, ...]  # the columns of text
+    texts: tuple[str, ...]  # names of the columns that hold text
 
     def read(self) -> Any:
         """Return its Arrow table."""
         parquet = needed("pyarrow.parquet", "Parquet", "parquet")
-        # Text stays encoded: a word that a small file repeats in every row could take gigabytes.
+        # Text stays dictionary-encoded: a small file that repeats a word in every row could expand to gigabytes.
         return _read(lambda: parquet.read_table(self.path, read_dictionary=list(self.texts)))
 
 
 def look_into(path: Path) -> Csv | Parquet:
-    """Look at the start of a CSV file, or at the footer of a Parquet file."""
+    """Inspect the start of a CSV file or the footer of a Parquet file, without reading the rest."""
     try:
         return _look_into_csv(path) if path.suffix.lower() == ".csv" else _look_into_parquet(path)
     except DataError:
         raise
-    except (OSError, ValueError) as error:  # Arrow's own errors are these two
+    except (OSError, ValueError) as error:  # Arrow's errors derive from these two
         raise UnreadableError(_words(error)) from None
 
 
 def while_reading(file: Csv | Parquet) -> int:
-    """Return how many bytes of memory the file takes while it is read."""
+    """Return how many bytes of memory reading the file takes."""
     return file.cells * CELL + file.text
 
 
 def afterwards(file: Csv | Parquet) -> int:
-    """Return how many bytes of memory its channels take from then on."""
+    """Return how many bytes of memory its channels take once it has been read."""
     return file.cells * CELL
 
 
@@ -90,7 +90,7 @@ def _look_into_parquet(path: Path) -> Parquet:
         schema, metadata = file.schema_arrow, file.metadata
         encoded = sum(metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups))
         texts = tuple(field.name for field in schema if str(field.type).startswith(TEXTS))
-        # Not asked of each column's own metadata: pyarrow 26 ends the process where those are damaged.
+        # Do not read the metadata of single columns: pyarrow 26 crashes the process if they are damaged.
         return Parquet(path, metadata.num_rows * metadata.num_columns, encoded, texts)
 
 
@@ -110,14 +110,14 @@ def _look_into_csv(path: Path) -> Csv:
     columns = names.count(delimiter) + 1
     if len(lines) == 1 and not is_whole:
         got = f"more than {columns:,} columns" if columns > 1 else "a longer one"
-        raise UnreadableError(f"its first line must name the columns in at most 1 MiB, got {got}")
+        raise UnreadableError(f"its first line, which names the columns, must be at most 1 MiB long, got {got}")
     rows = len(lines) - 1 if is_whole else size * (len(lines) - 1) // len(start)
-    # As measured, Arrow holds up to twice the text of the file beside the numbers in it.
+    # Measured: besides the numbers, Arrow holds up to twice the size of the file's text.
     return Csv(path, rows * columns, 2 * size, delimiter, _decimal(lines[1 : 1 + ROWS], delimiter))
 
 
 def _decimal(lines: list[bytes], delimiter: str) -> str:
-    """Return how decimals are written in these rows: with a comma only where commas do not separate the cells."""
+    """Return the decimal separator in these rows; it can be a comma only if commas do not separate the cells."""
     cells = [cell.strip(' "') for line in lines for cell in line.decode(errors="replace").split(delimiter)]
     has_points = any(DECIMAL_POINT.fullmatch(cell) for cell in cells)
     has_commas = delimiter != "," and any(DECIMAL_COMMA.fullmatch(cell) for cell in cells)
@@ -125,7 +125,7 @@ def _decimal(lines: list[bytes], delimiter: str) -> str:
 
 
 def _read(read: Callable[[], Any]) -> Any:
-    """Read a table, and see that its columns have names that differ."""
+    """Read a table, and check that its columns have distinct names."""
     try:
         table = read()
         names = [name.strip() for name in table.column_names]
@@ -133,10 +133,10 @@ def _read(read: Callable[[], Any]) -> Any:
         raise
     except (OSError, ValueError) as error:
         raise UnreadableError(_words(error)) from None
-    if all(number(name) == number(name) for name in names):  # NaN, which names become, equals nothing
+    if all(number(name) == number(name) for name in names):  # true if all names are numbers: NaN does not equal itself
         raise UnreadableError("its first line must name the columns")
-    if twice := [name for name, count in Counter(names).items() if name and count > 1]:
-        raise UnreadableError(f"column names must differ, got {twice[0]} {Counter(names)[twice[0]]} times")
+    if repeated := [name for name, count in Counter(names).items() if name and count > 1]:
+        raise UnreadableError(f"column names must differ, got {repeated[0]} {Counter(names)[repeated[0]]} times")
     return table.rename_columns(names)
 
 

@@ -1,6 +1,7 @@
-"""Tables of time series: CSV and Parquet, a row a point in time, a column a channel.
+"""Read time series from CSV and Parquet tables, in which a row is a point in time and a column is a channel.
 
-A column says which sequence a row belongs to; where a folder's files have none, each file is a sequence.
+One column names the sequence that a row belongs to. If the files of a folder have no such column, each file is a
+sequence.
 """
 
 import functools
@@ -18,10 +19,10 @@ from numpy.typing import NDArray
 
 from likewise.data.builtin import needed
 from likewise.data.cells import Cell, coded, kind_of, numbers, one_each
-from likewise.data.columns import checked
+from likewise.data.columns import check_roles
 from likewise.data.folder import File
 from likewise.data.items import DataError, Skipped
-from likewise.data.labels import from_paths, grouped, labelled, listed
+from likewise.data.labels import collect_labels, from_paths, grouped, labelled
 from likewise.data.memory import check_fits
 from likewise.data.ordering import Order, order, order_by
 from likewise.data.parts import TableColumns
@@ -31,12 +32,12 @@ from likewise.data.roles import (
     NOT_NUMBERS,
     ROLES,
     Moves,
+    list_reasons,
     looks_like,
     moves,
     named_channels,
     named_like,
     roles_of,
-    told,
 )
 from likewise.data.sequences import Sequences, make_usable
 from likewise.data.series import unusable
@@ -47,20 +48,20 @@ HINT = "say which are channels with --column channels=NAME+NAME"
 
 @dataclass(frozen=True)
 class _Part:
-    """The sequences of one file, one behind the other."""
+    """The sequences of one file, one after the other."""
 
     file: str
-    names: list[str] | None  # sorted; None: the file is one sequence
+    names: list[str] | None  # of the sequences, sorted; None: the file is one sequence
     values: NDArray[np.float32]  # (samples, c)
     lengths: NDArray[np.int64]  # (n,)
     channels: tuple[str, ...]
-    moves: tuple[Moves, ...]  # of each channel; none where the user has named them
-    time: str | None  # the column that orders the rows; None: they are as they came
-    left_out: dict[str, str]  # columns, with reasons
+    moves: tuple[Moves, ...]  # how each channel changes; empty if the user names the channels
+    time: str | None  # the column that orders the rows; None: they keep their order
+    left_out: dict[str, str]  # the reason for each column that is not used
     labels: list[Cell]
     groups: list[Cell] | None
     test: list[Cell] | None
-    timeless: NDArray[np.bool_]  # (n,), a row has no time
+    timeless: NDArray[np.bool_]  # (n,), true for a sequence in which a row has no time
 
     @property
     def paths(self) -> list[str]:
@@ -68,20 +69,20 @@ class _Part:
 
 
 @dataclass(frozen=True)
-class _Measured:
-    """The channels of one file, or those columns that may be some."""
+class _Channels:
+    """The channels of one file, or the columns that may turn out to be channels."""
 
     channels: dict[str, NDArray[np.float32]]  # (samples,) each, in order
-    moves: tuple[Moves, ...]  # how each of them moves
-    left_out: dict[str, str]  # other columns, with reasons
+    moves: tuple[Moves, ...]  # how each of them changes
+    left_out: dict[str, str]  # the reason for each other column
 
 
 def is_table(path: Path, columns: Mapping[str, str]) -> bool:
-    """Whether a Parquet file holds series: no column of bytes, and one that names sequences."""
+    """Return whether a Parquet file holds series: no column of bytes, and one that names sequences."""
     parquet = needed("pyarrow.parquet", "Parquet", "parquet")
     try:
         schema = parquet.read_schema(path)
-    except (OSError, ValueError):  # who reads images will say what is wrong
+    except (OSError, ValueError):  # the reader of images will report the error
         return False
     if any("binary" in str(kind) for kind in schema.types):
         return False
@@ -89,14 +90,14 @@ def is_table(path: Path, columns: Mapping[str, str]) -> bool:
 
 
 def from_file(path: Path, name: str, columns: Mapping[str, str]) -> Sequences:
-    """The sequences of one table, by their names."""
+    """Return the sequences of one table, sorted by name."""
     try:
         file = look_into(path)
         check_fits(while_reading(file) + afterwards(file), name)
         table = file.read()
-        checked({role: key for role, key in columns.items() if role != CHANNELS}, ROLES, table.column_names, name)
+        check_roles({role: key for role, key in columns.items() if role != CHANNELS}, ROLES, table.column_names, name)
         for channel in named_channels(columns, table.column_names):
-            checked({CHANNELS: channel}, ROLES, table.column_names, name)
+            check_roles({CHANNELS: channel}, ROLES, table.column_names, name)
         if "sequence" not in roles_of(table, columns):
             got = ", ".join(table.column_names)[:200]
             raise DataError(
@@ -106,23 +107,23 @@ def from_file(path: Path, name: str, columns: Mapping[str, str]) -> Sequences:
         part = _part(table, path.name, columns)
     except UnreadableError as error:
         raise DataError(f"cannot read {name}: {error}") from None
-    return _joined([part], name, part.names or [], (), _known([part]))
+    return _joined([part], name, part.names or [], (), _columns_of([part]))
 
 
 def from_folder(
-    root: Path, found: Sequence[File], name: str, columns: Mapping[str, str], skipped: tuple[Skipped, ...] = ()
+    root: Path, table_files: Sequence[File], name: str, columns: Mapping[str, str], skipped: tuple[Skipped, ...] = ()
 ) -> Sequences:
-    """The sequences of all tables, labelled by a column, else by class folders."""
-    files = []
+    """Return the sequences of all tables of a folder, labelled by a column, else by class folders."""
+    readable = []
     parts: list[_Part] = []
-    for file in found:
+    for file in table_files:
         try:
-            files.append((file.path, look_into(root / file.path)))
+            readable.append((file.path, look_into(root / file.path)))
         except UnreadableError as error:
             skipped += (Skipped(file.path, str(error)),)
-    largest = max((while_reading(table) for _, table in files), default=0)
-    check_fits(largest + sum(afterwards(table) for _, table in files), name)
-    for path, table in files:
+    largest = max((while_reading(table) for _, table in readable), default=0)
+    check_fits(largest + sum(afterwards(table) for _, table in readable), name)
+    for path, table in readable:
         try:
             parts.append(_part(table.read(), path, columns))
         except UnreadableError as error:
@@ -136,19 +137,19 @@ def from_folder(
             skipped += (Skipped(part.file, reason[:200]),)
     parts = [part for part in parts if part.channels == channels]
     paths = [path for part in parts for path in part.paths]
-    return _joined(parts, name, paths, skipped, _by_folders(parts) | _known(parts))
+    return _joined(parts, name, paths, skipped, _by_folders(parts) | _columns_of(parts))
 
 
 def _joined(
     parts: Sequence[_Part], name: str, paths: Sequence[str], skipped: tuple[Skipped, ...], known: dict[str, Any]
 ) -> Sequences:
-    kept, left_out = _judged(parts, name)
-    values = np.concatenate([part.values[:, kept] if left_out else part.values for part in parts])
+    channel_indices, left_out = _select_channels(parts, name)
+    values = np.concatenate([part.values[:, channel_indices] if left_out else part.values for part in parts])
     offsets = np.concatenate([[0], np.cumsum(np.concatenate([part.lengths for part in parts]))]).astype(np.int64)
-    timeless = [without for part in parts for without in part.timeless.tolist()]
+    timeless = [lacks_time for part in parts for lacks_time in part.timeless.tolist()]
     reasons = [
-        "has a row without a time" if without else unusable(values[start:stop])
-        for (start, stop), without in zip(itertools.pairwise(offsets), timeless, strict=True)
+        "has a row without a time" if lacks_time else unusable(values[start:stop])
+        for (start, stop), lacks_time in zip(itertools.pairwise(offsets), timeless, strict=True)
     ]
     for part in parts:
         left_out = part.left_out | left_out
@@ -159,7 +160,7 @@ def _joined(
         reasons,
         paths.__getitem__,
         rate=0,
-        channels=tuple(parts[0].channels[place] for place in kept),
+        channels=tuple(parts[0].channels[index] for index in channel_indices),
         skipped=skipped,
         paths=tuple(paths),
         table=TableColumns(tuple(dict.fromkeys(part.time for part in parts if part.time is not None)), left_out),
@@ -167,14 +168,15 @@ def _joined(
     )
 
 
-def _judged(parts: Sequence[_Part], name: str) -> tuple[list[int], dict[str, str]]:
-    """Return the places of the channels, and why others are none by how they move in all files together."""
+def _select_channels(parts: Sequence[_Part], name: str) -> tuple[list[int], dict[str, str]]:
+    """Return the indices of the channels, and why others are not channels, by how they change over all files."""
     channels = parts[0].channels
-    together = [functools.reduce(operator.add, found) for found in zip(*(part.moves for part in parts), strict=True)]
-    left_out = {channel: why for channel, found in zip(channels, together, strict=False) if (why := found.why_not())}
+    by_channel = zip(*(part.moves for part in parts), strict=True)
+    totals = [functools.reduce(operator.add, of_files) for of_files in by_channel]
+    left_out = {channel: why for channel, total in zip(channels, totals, strict=False) if (why := total.why_not())}
     if len(left_out) == len(channels):
-        raise DataError(f"expected a column that can be a channel in {name}, got {told(left_out)}: {HINT}")
-    return [place for place, channel in enumerate(channels) if channel not in left_out], left_out
+        raise DataError(f"expected a column that can be a channel in {name}, got {list_reasons(left_out)}: {HINT}")
+    return [index for index, channel in enumerate(channels) if channel not in left_out], left_out
 
 
 def _by_folders(parts: Sequence[_Part]) -> dict[str, Any]:
@@ -182,31 +184,33 @@ def _by_folders(parts: Sequence[_Part]) -> dict[str, Any]:
     return {"labels": labels, "classes": classes, "test": test}
 
 
-def _known(parts: Sequence[_Part]) -> dict[str, Any]:
-    """Labels, groups and test part as the tables have them."""
-    known: dict[str, Any] = {}
-    if (labels := listed([_label(cell) for part in parts for cell in part.labels])) is not None:
-        known["labels"], known["classes"] = labelled(labels)
+def _columns_of(parts: Sequence[_Part]) -> dict[str, Any]:
+    """Return labels, groups and test part as far as the tables have columns for them."""
+    columns: dict[str, Any] = {}
+    if (labels := collect_labels([_label(cell) for part in parts for cell in part.labels])) is not None:
+        columns["labels"], columns["classes"] = labelled(labels)
     if all(part.groups is not None for part in parts):
-        groups = listed([_label(cell) for part in parts for cell in part.groups or ()])
-        known["groups"] = None if groups is None else grouped(groups)
+        groups = collect_labels([_label(cell) for part in parts for cell in part.groups or ()])
+        columns["groups"] = None if groups is None else grouped(groups)
     if all(part.test is not None for part in parts):
-        known["test"] = np.array([cell for part in parts for cell in part.test or ()], dtype=np.bool_)
-    return known
+        columns["test"] = np.array([cell for part in parts for cell in part.test or ()], dtype=np.bool_)
+    return columns
 
 
 def _label(cell: Cell) -> int | str | None:
-    """Whole numbers remain so: with empty cells between them they are read as floats."""
+    """Return a cell as a label; floats become whole numbers if possible, as empty cells make a column floating."""
     if isinstance(cell, float):
         return None if math.isnan(cell) else int(cell) if cell.is_integer() else str(cell)
     return cell
 
 
 def _part(table: Any, path: str, columns: Mapping[str, str]) -> _Part:
-    checked({role: name for role, name in columns.items() if role != CHANNELS}, ROLES, table.column_names, path)
+    check_roles({role: name for role, name in columns.items() if role != CHANNELS}, ROLES, table.column_names, path)
     roles = roles_of(table, columns)
     cells = {role: table.column(table.column_names.index(name)) for role, name in roles.items()}
-    codes, names = _by_name(cells["sequence"], path) if "sequence" in cells else (np.zeros(len(table), np.int64), None)
+    codes, names = (
+        _sequences(cells["sequence"], path) if "sequence" in cells else (np.zeros(len(table), np.int64), None)
+    )
     count = 1 if names is None else len(names)
     lengths = np.bincount(codes, minlength=count).astype(np.int64)
     ordered = order_by(roles["time"], cells["time"], codes, path) if "time" in cells else order(table, roles, codes)
@@ -219,16 +223,16 @@ def _part(table: Any, path: str, columns: Mapping[str, str]) -> _Part:
     if any(cell not in (0, 1) for cell in shared.get("is_test", ())):  # True and False are 1 and 0
         raise DataError(f"{roles['is_test']} must be true or false in {path}, got {kind_of(cells['is_test'])}")
     named = named_channels(columns, table.column_names)
-    measured = _measured(table, named, roles, ordered, lengths)
+    channels = _read_channels(table, named, roles, ordered, lengths)
     return _Part(
         file=path,
         names=names,
-        values=np.stack(list(measured.channels.values()), axis=1),
+        values=np.stack(list(channels.channels.values()), axis=1),
         lengths=lengths,
-        channels=tuple(measured.channels),
-        moves=() if named else measured.moves,
+        channels=tuple(channels.channels),
+        moves=() if named else channels.moves,
         time=ordered.time,
-        left_out=measured.left_out,
+        left_out=channels.left_out,
         labels=shared.get("y", [None] * count),
         groups=shared.get("group"),
         test=shared.get("is_test"),
@@ -236,52 +240,52 @@ def _part(table: Any, path: str, columns: Mapping[str, str]) -> _Part:
     )
 
 
-def _measured(
+def _read_channels(
     table: Any, named: Sequence[str], roles: Mapping[str, str], ordered: Order, lengths: NDArray[np.int64]
-) -> _Measured:
-    """Return the columns that the user names as channels, else all that may be some."""
-    places = {name: place for place, name in enumerate(table.column_names)}
+) -> _Channels:
+    """Return the columns that the user names as channels, else all columns that may be channels."""
+    indices = {name: index for index, name in enumerate(table.column_names)}
     used = {*roles.values()} if ordered.time is None else {*roles.values(), ordered.time}
-    left_out = ordered.left_out if named else _by_looks(table, used) | ordered.left_out
+    left_out = ordered.left_out if named else _unlike_channels(table, used) | ordered.left_out
     left_out = {name: reason for name, reason in left_out.items() if name not in named}
     channels: dict[str, NDArray[np.float32]] = {}
     moved: list[Moves] = []
-    for name in named or [name for name in places if name not in used and name not in left_out]:
-        if name not in places:
+    for name in named or [name for name in indices if name not in used and name not in left_out]:
+        if name not in indices:
             raise UnreadableError(f"has no column {name} to be a channel")
-        found = numbers(table.column(places[name]))
-        if found is not None:
-            found = found[ordered.rows]
-            moved.append(moves(found, lengths))
+        values = numbers(table.column(indices[name]))
+        if values is not None:
+            values = values[ordered.rows]
+            moved.append(moves(values, lengths))
             with np.errstate(over="ignore"):
-                channels[name] = found.astype(np.float32)
+                channels[name] = values.astype(np.float32)
         elif named:
-            raise UnreadableError(f"channels must be numbers, got {name} of {kind_of(table.column(places[name]))}")
+            raise UnreadableError(f"channels must be numbers, got {name} of {kind_of(table.column(indices[name]))}")
         else:
             left_out[name] = NOT_NUMBERS
     if not channels:
         if set(left_out.values()) <= {NOT_NUMBERS}:
-            raise UnreadableError(f"expected a column of numbers, got {', '.join(places)[:200]}")
-        raise UnreadableError(f"expected a column that can be a channel, got {told(left_out)}: {HINT}")
-    return _Measured(channels, tuple(moved), left_out)
+            raise UnreadableError(f"expected a column of numbers, got {', '.join(indices)[:200]}")
+        raise UnreadableError(f"expected a column that can be a channel, got {list_reasons(left_out)}: {HINT}")
+    return _Channels(channels, tuple(moved), left_out)
 
 
-def _by_looks(table: Any, used: Set[str]) -> dict[str, str]:
-    """Return the columns that are not used otherwise and are no channels by their names and kinds, and why."""
-    found: dict[str, str] = {}
+def _unlike_channels(table: Any, used: Set[str]) -> dict[str, str]:
+    """Return the columns that have no role but are not channels either, by their names and types, and why."""
+    left_out: dict[str, str] = {}
     by_name = named_like(table)
     for name, column in zip(table.column_names, table.columns, strict=True):
         if name in used:
             continue
         if name.lower() in by_name:
-            found[name] = f"named like {CALLED[by_name[name.lower()]]}"
+            left_out[name] = f"named like {CALLED[by_name[name.lower()]]}"
         elif looks := looks_like(name, str(column.type)):
-            found[name] = looks
-    return found
+            left_out[name] = looks
+    return left_out
 
 
-def _by_name(column: Any, path: str) -> tuple[NDArray[np.int64], list[str]]:
-    """(rows,) which sequence each row belongs to, and their names, sorted."""
+def _sequences(column: Any, path: str) -> tuple[NDArray[np.int64], list[str]]:
+    """Return the index (rows,) of each row's sequence, and the sorted names of the sequences."""
     codes, cells = coded(column)
     if (codes < 0).any():
         raise DataError(f"expected the name of a sequence in every row, got none in row {codes.argmin()} of {path}")

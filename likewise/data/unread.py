@@ -1,4 +1,4 @@
-"""What is left out of a source, in words; which files of a folder are left out because of their kind, and why."""
+"""Decide which files of a folder are left out because of their type, and describe in words what was left out."""
 
 import re
 from collections import Counter
@@ -11,8 +11,8 @@ from likewise.data.items import NO_CAPTION, Items, Skipped
 IMAGES, RECORDINGS, TABLES, SHARDS = "images", "recordings", "tables", "shards"  # what a folder can be read as
 ENDING = re.compile(r"[a-z0-9]{1,8}")
 WITHOUT = "without an ending"
-SHOWN = 5  # kinds that are counted one by one
-# Files that describe data and are no part of them: nobody misses these.
+SHOWN = 5  # kinds that are listed with their own count
+# Files that describe data without being part of them; they are not reported as left out.
 SIDE_FILES = (
     *(
         "txt",
@@ -35,7 +35,7 @@ SIDE_FILES = (
     *("pdf", "bib", "py", "ipynb", "sh", "db", "lock"),
 )
 SIDE_NAMES = ("readme", "license", "licence", "copying", "notice", "authors", "changelog", "citation", "makefile")
-# Kinds that would belong to such a folder, and why they are not read.
+# File types that would belong into such a folder, and why they are not read.
 REASONS = {
     IMAGES: {
         **dict.fromkeys(("heic", "heif"), "it is read where pillow-heif is installed: pip install pillow-heif"),
@@ -45,7 +45,7 @@ REASONS = {
     RECORDINGS: dict.fromkeys(("m4a", "aac", "wma", "aif", "aiff", "amr"), "convert it to WAV, FLAC or MP3"),
 }
 VIDEO = ("mp4", "mov", "avi", "mkv", "webm", "mpg", "mpeg", "m4v", "wmv")
-# What is said of one image that is not square, and of several.
+# The phrases for one image that is not square, and for several.
 FITTED = {
     "crop": ("cut to its middle square", "cut to their middle square"),
     "pad": ("padded to a square", "padded to squares"),
@@ -55,19 +55,19 @@ READ = (*images.EXTENSIONS, *audio.EXTENSIONS, "csv", "parquet", "tar", "npy", "
 
 
 def left_out(files: Sequence[File], used: Set[str], read_as: str) -> tuple[Skipped, ...]:
-    """Return the files of a folder that are not among those `used`, each with the reason; side files do not count."""
-    found = ((file.path, ending_of(file.path)) for file in files if file.path not in used and not _is_side(file.path))
-    return tuple(Skipped(path, reason_for(kind, read_as), f".{kind}" if kind else WITHOUT) for path, kind in found)
+    """Return the files of a folder that are not among those `used`, each with the reason; side files are ignored."""
+    others = ((file.path, ending_of(file.path)) for file in files if file.path not in used and not _is_side(file.path))
+    return tuple(Skipped(path, reason_for(kind, read_as), f".{kind}" if kind else WITHOUT) for path, kind in others)
 
 
 def ending_of(path: str) -> str:
-    """Return a file's ending in lower case, or nothing where what follows its last point is none."""
+    """Return a file's extension in lower case, or an empty string if it has none."""
     name, point, ending = path.rpartition("/")[2].rpartition(".")
     return ending.lower() if name and point and ENDING.fullmatch(ending.lower()) else ""
 
 
 def reason_for(kind: str, read_as: str) -> str:
-    """Say why files of this kind are left out of a folder, and what helps where something does."""
+    """Return why files of this type are left out of a folder, with advice if there is any."""
     if reason := REASONS.get(read_as, {}).get(kind):
         return reason
     if kind in VIDEO:
@@ -82,18 +82,18 @@ def _is_side(path: str) -> bool:
 def kinds_in_words(skipped: Sequence[Skipped]) -> str:
     """Count what was left out because of its kind: `12 .heic (pip install pillow-heif), 3 .mp4`."""
     counts = Counter(skip.kind for skip in skipped if skip.kind)
-    helps = {skip.kind: skip.reason.partition(": ")[2] for skip in skipped if ": pip install" in skip.reason}
+    advice = {skip.kind: skip.reason.partition(": ")[2] for skip in skipped if ": pip install" in skip.reason}
     most = counts.most_common(SHOWN)
-    words = [f"{count:,} {kind}" + (f" ({helps[kind]})" if kind in helps else "") for kind, count in most]
+    words = [f"{count:,} {kind}" + (f" ({advice[kind]})" if kind in advice else "") for kind, count in most]
     if more := counts.total() - sum(count for _, count in most):
         words.append(f"{more:,} of other kinds")
     return ", ".join(words)
 
 
 def unusable_in_words(items: Items) -> str:
-    """Count what could not be read or used, and what has no caption where others have; empty where there is nothing."""
-    without = sum(skip.reason == NO_CAPTION for skip in items.skipped)
-    damaged = sum(not skip.kind for skip in items.skipped) - without
+    """Count what could not be read or used, and items without a caption; empty if there are none."""
+    uncaptioned = sum(skip.reason == NO_CAPTION for skip in items.skipped)
+    damaged = sum(not skip.kind for skip in items.skipped) - uncaptioned
     words = []
     if damaged:
         one, many, verb = "file", "files", "read"
@@ -102,14 +102,14 @@ def unusable_in_words(items: Items) -> str:
         elif items.captions is not None:
             one, many, verb = "image or line of captions", "images or lines of captions", "used"
         words.append(f"{damaged:,} {one if damaged == 1 else many} could not be {verb}")
-    if without:
-        what = f"{items.kind} without a caption" if without == 1 else f"{items.kind}s without captions"
-        words.append(f"{without:,} {what} left out")
+    if uncaptioned:
+        what = f"{items.kind} without a caption" if uncaptioned == 1 else f"{items.kind}s without captions"
+        words.append(f"{uncaptioned:,} {what} left out")
     return ", ".join(words)
 
 
 def fit_in_words(items: Items, fit: str) -> str:
-    """Say what becomes of the images that are not square; empty where all are."""
+    """Describe what is done to images that are not square; empty if all are square."""
     one, many = FITTED[fit]
     oblong = items.main.oblong
     if oblong == len(items):
@@ -118,6 +118,6 @@ def fit_in_words(items: Items, fit: str) -> str:
 
 
 def in_words(items: Items) -> str:
-    """Count all that was left out of a source; empty where nothing was."""
+    """Count everything that was left out of a source; empty if nothing was."""
     kinds = kinds_in_words(items.skipped)
     return "; ".join(filter(None, [unusable_in_words(items), kinds and f"left out: {kinds}"]))

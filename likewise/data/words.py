@@ -1,18 +1,18 @@
-"""Words of captions, in any language: which words of a question did no caption have?
+"""Split captions in any language into words, and find the words of a query that occur in no caption.
 
-The tokenizer reads any text byte by byte, so an encoder of text answers to words that it has never seen, too, but
-what it answers means nothing. Only the words themselves tell.
+The tokenizer accepts any text, so a text encoder also embeds words that it has never seen, but such an embedding means
+nothing. Only comparing the words themselves shows this.
 """
 
 import unicodedata
 from collections.abc import Collection, Iterable
 
-# Scripts without spaces between words, in which a letter counts as one: Thai, Lao; Myanmar; Khmer; kana; ideographs.
+# Scripts without spaces between words, where each letter counts as a word: Thai, Lao; Myanmar; Khmer; kana; ideographs.
 UNSPACED = ((0x0E00, 0x0EFF), (0x1000, 0x109F), (0x1780, 0x17FF), (0x3040, 0x30FF), (0x3400, 0x9FFF), (0xF900, 0xFAFF))
 
 
 class _Spaced(dict[int, str]):
-    """A table for `str.translate`: letters, marks and numbers stay, all else becomes a space."""
+    """A table for `str.translate` that keeps letters, marks and numbers and replaces all else by a space."""
 
     def __missing__(self, code: int) -> str:
         letter = chr(code)

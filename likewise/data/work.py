@@ -1,7 +1,6 @@
-"""Work on many rows: in threads, in order, and never more at once than a few chunks.
+"""Process many rows in threads, keeping their order and holding only a few chunks at once.
 
-Threads, because Pillow lets go of the interpreter while it decodes and resizes, and because they see
-the same arrays and open files.
+Threads are enough because Pillow releases the GIL while it decodes and resizes, and they share arrays and open files.
 """
 
 import os
@@ -15,7 +14,7 @@ Result = TypeVar("Result")
 
 
 def in_order(tasks: Iterable[Callable[[], Result]]) -> Generator[Result]:
-    """The results of `tasks` in their order; tasks are drawn only as results are taken."""
+    """Yield the results of `tasks` in their order, starting new tasks only as results are taken."""
     workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     pool = ThreadPoolExecutor(workers)
     waiting: deque[Future[Result]] = deque()
@@ -30,8 +29,8 @@ def in_order(tasks: Iterable[Callable[[], Result]]) -> Generator[Result]:
         pool.shutdown(cancel_futures=True)
 
 
-def counted(chunks: Iterable[list[Result]], total: int, what: str, progress: bool) -> Iterator[list[Result]]:
-    """The chunks as they come, with a bar on stderr where a person is looking."""
+def with_progress_bar(chunks: Iterable[list[Result]], total: int, what: str, progress: bool) -> Iterator[list[Result]]:
+    """Yield the chunks, with a progress bar on stderr if that is a terminal."""
     if not (progress and sys.stderr.isatty()):
         yield from chunks
         return
@@ -40,7 +39,7 @@ def counted(chunks: Iterable[list[Result]], total: int, what: str, progress: boo
 
     from likewise.printing import printable
 
-    described = TextColumn("{task.description}", markup=False)  # `[a]` may be part of a name
+    described = TextColumn("{task.description}", markup=False)  # a name may contain `[a]`, which is not markup
     columns = (described, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(printable(what), total=total)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from likewise.data.items import SERIES
 from likewise.data.parts import Ids, Part, RaggedPart
-from likewise.data.roles import shortened, told
+from likewise.data.roles import list_reasons, shortened
 from likewise.modalities.modality import About, Frames, counted
 from likewise.modalities.sequence import SequenceModality, ragged
 from likewise.modalities.tiles import SIDE, Tiles
@@ -32,7 +32,8 @@ class SeriesModality(SequenceModality):
             return []
         times, left_out = part.table.times, part.table.left_out
         order = f"{shortened(times)} orders the rows" if times else "no column orders the rows: they stay as they come"
-        others = [f"left out\t{told(left_out)}; --column channels=NAME+NAME takes other columns"] if left_out else []
+        reasons = list_reasons(left_out)
+        others = [f"left out\t{reasons}; --column channels=NAME+NAME takes other columns"] if left_out else []
         return [f"channels\t{shortened(part.channels)}", f"time\t{order}", *others]
 
     def check_data(self, part: Part, recipe: Recipe, name: str) -> None:

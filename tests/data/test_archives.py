@@ -134,7 +134,7 @@ def test_an_array_that_grows_out_of_all_proportion(monkeypatch):
     monkeypatch.setattr(npy, "read_array", lambda *_, **__: pytest.fail("it was read"))
     assert refused("x.npz") == (
         "cannot read x.npz: x.npy would grow from 0.0 MiB to 0.0 GiB, as a decompression bomb does; "
-        "numpy.savez stores such an array without compression"
+        "save it without compression, with numpy.savez"
     )
 
 

@@ -116,8 +116,8 @@ def test_captions_of_vectors_and_of_sequences():
             "captions must be strings of shape (n,) or (n, several), got (4, 1, 1) of <U1 in arrays x, captions",
         ),
         ("a dog", "captions must be strings of shape (n,) or (n, several), got () of <U5 in arrays x, captions"),
-        (["a", "b"], "captions must have one entry an item, 4 in arrays x, captions, got 2"),
-        (["", " ", "\n", ""], "expected a caption of some item in arrays x, captions, got none"),
+        (["a", "b"], "captions must have one entry per item, 4 in arrays x, captions, got 2"),
+        (["", " ", "\n", ""], "expected a caption for at least one item in arrays x, captions, got none"),
         (["", " ", "\n", "a"], "expected at least 2 items in arrays x, captions, got 1"),
     ],
 )
@@ -127,9 +127,9 @@ def test_captions_that_cannot_be_used(captions, sentence):
 
 def test_several_keys_and_both_parts_must_have_one_entry_an_item():
     source = {"x": X, "a": DOGS, "b": DOGS[:2]}
-    assert refused(source, columns={"captions": "a+b"}) == "b must have one entry an item, 4 in arrays x, a, b, got 2"
+    assert refused(source, columns={"captions": "a+b"}) == "b must have one entry per item, 4 in arrays x, a, b, got 2"
     source = {"x_train": X, "x_test": X, "captions_train": DOGS, "captions_test": DOGS[:3]}
-    assert refused(source).startswith("captions_test must have one entry an item, 4 in ")
+    assert refused(source).startswith("captions_test must have one entry per item, 4 in ")
 
 
 def test_the_fingerprint_follows_the_captions():
@@ -208,8 +208,8 @@ def test_views_in_a_train_and_a_test_part():
     ("arrays", "sentence"),
     [
         ({"views": ["a", "b"]}, "views must name all 4 views of an item in arrays x, views, got 2"),
-        ({"y": [0] * 12}, "labels must have one entry an item, 3 in arrays x, y, got 12"),
-        ({"captions": ["a"] * 12}, "captions must have one entry an item, 3 in arrays x, captions, got 12"),
+        ({"y": [0] * 12}, "labels must have one entry per item, 3 in arrays x, y, got 12"),
+        ({"captions": ["a"] * 12}, "captions must have one entry per item, 3 in arrays x, captions, got 12"),
         ({"x": VIEWS[:1]}, "expected at least 2 items in arrays x, got 1"),
         ({"x": VIEWS[:, :0]}, "items must not be empty, got (3, 0, 8, 8, 3) in arrays x"),
     ],

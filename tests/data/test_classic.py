@@ -149,7 +149,7 @@ def test_a_hostile_pickle_is_refused_and_not_run(tmp_path, protocol, function):
     trace = tmp_path / "trace"
     hostile = Hostile(function, f"open({str(trace)!r}, 'w')" if function is not os.system else f"touch {trace}")
     (tmp_path / "data_batch_1").write_bytes(pickle.dumps({"data": hostile, "labels": []}, protocol=protocol))
-    with pytest.raises(data.DataError, match=rf"is not a batch of CIFAR: it would load \w+\.{function.__name__}$"):
+    with pytest.raises(data.DataError, match=rf"is not a CIFAR batch: it would load \w+\.{function.__name__}$"):
         data.open(tmp_path)
     assert not trace.exists()
 
@@ -164,7 +164,7 @@ def test_names_inside_of_names_are_refused(tmp_path):
 
 def test_a_damaged_batch_is_one_sentence(tmp_path):
     (tmp_path / "data_batch_1").write_bytes(b"\x80\x02}")
-    with pytest.raises(data.DataError, match="data_batch_1 is not a batch of CIFAR: "):
+    with pytest.raises(data.DataError, match="data_batch_1 is not a CIFAR batch: "):
         data.open(tmp_path)
     (tmp_path / "data_batch_1").write_bytes(pickle.dumps({"data": ROWS[:, :9], "labels": [0] * 12}))
     with pytest.raises(data.DataError, match=r"must hold data of shape \(n, 3072\) of uint8, got \(12, 9\) of uint8"):

@@ -164,6 +164,6 @@ def test_what_is_wrong_with_them(change, sentence):
 
 
 def test_columns_that_do_not_fit():
-    sentence = "labels must have one entry an item, 4 in arrays audio, offsets, rate, y, speaker, is_test, got 2"
+    sentence = "labels must have one entry per item, 4 in arrays audio, offsets, rate, y, speaker, is_test, got 2"
     assert refused(clips(y=[1, 2])) == sentence
     assert refused({"audio": np.zeros(9)}) == "expected offsets beside audio in arrays audio, got none"

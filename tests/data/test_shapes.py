@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from likewise import data
-from likewise.data.shapes import COLOURS, COUNT, GROUNDS, KINDS, SIDE, SIZES, _made
+from likewise.data.shapes import COLOURS, COUNT, GROUNDS, KINDS, SIDE, SIZES, _generate
 
 OUTERMOST = np.pad(np.zeros((SIDE - 2, SIDE - 2), dtype=bool), 1, constant_values=True)
 
@@ -57,7 +57,7 @@ def test_they_are_twelve_hundred_pictures_of_six_kinds_each_with_captions(items)
 
 def test_they_are_the_same_each_time_whatever_else_is_drawn(items):
     np.random.seed(3)
-    pixels, labels, captions = _made.__wrapped__()
+    pixels, labels, captions = _generate.__wrapped__()
     np.testing.assert_array_equal(pixels.transpose(0, 3, 1, 2), items.array)
     np.testing.assert_array_equal(labels, items.labels)
     assert captions == items.captions

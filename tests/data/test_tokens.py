@@ -157,7 +157,7 @@ def test_without_captions_every_byte_is_a_token():
 @pytest.mark.parametrize("vocabulary", [SMALLEST - 1, 0, -5, 300.0, True, "many", None])
 def test_a_vocabulary_that_cannot_be_is_refused(vocabulary):
     sentence = refused(lambda: Tokenizer.learned(CAPTIONS, vocabulary))
-    assert sentence == f"vocabulary must be a whole number >= 259, every byte being one, got {vocabulary}"
+    assert sentence == f"vocabulary must be a whole number >= 259, since every byte is a token, got {vocabulary}"
 
 
 @pytest.mark.parametrize("cut", [0, 1, 100, -1])
