@@ -1,7 +1,7 @@
-"""What is an item made of? Everything that depends on the kind of data stands in one file for each modality.
+"""Define the modalities, one file each, which holds everything that depends on the kind of data.
 
 modalities.MODALITIES["image"].choices(part, train, recipe)         default choices, with reasons
-modalities.of(part).baseline(part, ids)                             what one would compare without learning
+modalities.of(part).baseline(part, ids)                             features without learning, to compare with
 """
 
 from likewise.data.parts import Part

@@ -1,4 +1,4 @@
-"""Audio: recordings of one channel, int16 or float32 in −1 to 1, at a known rate."""
+"""Define the audio modality: recordings of one channel, int16 or float32 in −1 to 1, at a known sampling rate."""
 
 import io
 from pathlib import Path
@@ -23,14 +23,14 @@ from likewise.modalities.sequence import SequenceModality, ragged
 from likewise.modalities.tiles import SIDE, Tiles
 from likewise.recipe import Recipe, RecipeError
 
-LONGEST_HEARD = 60  # seconds
-LONGEST = 120  # seconds of a recording of unknown origin
-MOST_SAMPLES = 60_000_000  # of such a recording, over all channels
-LOWEST_RATE = 1_000  # samples per second of what has a spectrum worth the name
-LOW_RATE = 12_000  # samples per second below which the encoder of 8 kHz suits
+LONGEST_HEARD = 60  # seconds of a recording that the explorer plays, at most
+LONGEST = 120  # seconds of an uploaded recording, at most
+MOST_SAMPLES = 60_000_000  # of an uploaded recording, over all channels
+LOWEST_RATE = 1_000  # samples per second that a useful spectrum needs
+LOW_RATE = 12_000  # below this many samples per second, the encoder for 8 kHz is used
 STEP = 0.010  # seconds from one cepstrum to the next
-LOUDNESS_SHOWN = 9.0  # from silence to the loudest, in nats of energy
-# Dark blue over purple to pale yellow: lightness grows all the way, so that it reads in grey too.
+LOUDNESS_SHOWN = 9.0  # range of a spectrogram's colours, in nats of energy below the loudest point
+# From dark blue over purple to pale yellow, with increasing lightness, so that it is readable in grey too.
 GLOW = ((12, 8, 38), (87, 22, 110), (188, 55, 84), (249, 142, 9), (252, 255, 200))
 
 
@@ -46,11 +46,11 @@ class AudioModality(SequenceModality):
         super().check_data(part, recipe, name)
         rate = ragged(part).rate
         if not rate:
-            raise RecipeError(f"the audio in {name} has no rate: say it, as in --set data.rate=8000")
+            raise RecipeError(f"the audio in {name} must have a rate, got none: set it, as in --set data.rate=8000")
         if rate < LOWEST_RATE:
             raise RecipeError(
                 f"audio must have at least {LOWEST_RATE:,} samples a second, got {rate:,} in {name}: "
-                "what is sampled more slowly is a series, x of shape (n, t, c)"
+                "slower data are series, which an .npz holds as x of shape (n, t, c)"
             )
 
     def baseline_name(self, by_frame: bool) -> str:
@@ -100,10 +100,10 @@ class AudioModality(SequenceModality):
 
 
 def _cepstra(audio: NDArray[np.float32], rate: int) -> NDArray[np.float32]:
-    """Return (frames, 20), one every 10 ms; long recordings piece by piece, or their spectra would fill the memory."""
+    """Return cepstra (frames, 20), one every 10 ms; long recordings are processed in pieces to save memory."""
     hop = round(STEP * rate)
     piece = PIECE // hop * hop
-    # A little more than the piece, so that its last frames are whole, and no more frames than it has.
+    # Read a little past the end of a piece, so that its last frames are complete, and drop the extra frames.
     pieces = [mfcc(audio[at : at + piece + 4 * hop], rate)[: piece // hop] for at in range(0, len(audio), piece)]
     return np.concatenate(pieces)
 
@@ -119,13 +119,13 @@ def _cepstra_statistics(audio: NDArray[np.float32], rate: int) -> NDArray[np.flo
 
 
 def _spectrogram(audio: NDArray[np.float32], rate: int) -> Tiles:
-    """Return (side, side, 3): time to the right, pitch upwards, dark where it is silent."""
+    """Return a picture (side, side, 3): time to the right, pitch upwards, dark for silence."""
     mel = log_mel(audio, rate)
     loudness = np.clip((mel - mel.max()) / LOUDNESS_SHOWN + 1, 0, 1).T[::-1]  # (bands, frames)
     image = Image.fromarray((loudness * 255).astype(np.uint8)).resize((SIDE, SIDE), Image.Resampling.BILINEAR)
-    place = np.asarray(image).astype(np.float32)[:, :, None] / 255 * (len(GLOW) - 1)
-    first = np.minimum(place.astype(np.int64), len(GLOW) - 2)[:, :, 0]
-    share = place - first[:, :, None]
+    position = np.asarray(image).astype(np.float32)[:, :, None] / 255 * (len(GLOW) - 1)
+    below = np.minimum(position.astype(np.int64), len(GLOW) - 2)[:, :, 0]
+    fraction = position - below[:, :, None]
     colours = np.array(GLOW, dtype=np.float32)
-    tile: Tiles = np.rint(colours[first] * (1 - share) + colours[first + 1] * share).astype(np.uint8)
+    tile: Tiles = np.rint(colours[below] * (1 - fraction) + colours[below + 1] * fraction).astype(np.uint8)
     return tile

@@ -1,4 +1,4 @@
-"""Images: photos, drawings, digits; (c, h, w) uint8, one channel or three."""
+"""Define the image modality: photos, drawings, digits; (c, h, w) uint8 with one channel or three."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -29,14 +29,14 @@ from likewise.views.colour import LUMA
 from likewise.views.crops import centre_square
 from likewise.views.images import PlainViews
 
-KEPT_AS_SEEN = 64  # pixels a side up to which images are kept at the size that the encoder sees
-OF_OTHERS = {*vectors.PRESETS, *windows.PRESETS} - {PLAIN}  # presets of other modalities
-MOST_PIXELS = 50_000_000  # of an image of unknown origin, once decoded
-COMPARED = 32  # pixels a side that the baseline compares, at most, so that images fit in memory
+KEPT_AS_SEEN = 64  # pixels per side; up to here, images are stored at the size that the encoder sees
+PRESETS_OF_OTHERS = {*vectors.PRESETS, *windows.PRESETS} - {PLAIN}  # presets of other modalities
+MOST_PIXELS = 50_000_000  # of an uploaded image, at most, once decoded
+COMPARED = 32  # pixels per side, at most, of the images that the baseline compares, to save memory
 
 
 def stored_size(size: int) -> int:
-    """Return the resolution that images are kept at, for views of `size`: larger ones leave room to crop."""
+    """Return the resolution at which images are stored for views of `size`; larger images leave room to crop."""
     return size if size <= KEPT_AS_SEEN else size * 8 // 7
 
 
@@ -57,7 +57,7 @@ class ImageModality(Modality):
         return f", {augmentations} to {recipe.data.size} pixels"
 
     def check_data(self, part: Part, recipe: Recipe, name: str) -> None:
-        """Images may fit in any way."""
+        """Accept any `data.fit`, which exists for images."""
 
     def settled(self, part: Part, recipe: Recipe) -> dict[str, Any]:
         return {"data.size": recipe.data.size or min(part.array.shape[2:])}
@@ -74,8 +74,8 @@ class ImageModality(Modality):
         return "greyscale" if part.array.shape[1] == 1 else "simclr"
 
     def check(self, part: Part, recipe: Recipe, name: str) -> None:
-        # A name that no modality knows is refused, with the nearest known one, when the preset is built.
-        if recipe.pairs.preset in OF_OTHERS:
+        # A name that no modality knows raises an error later, when the preset is built, with the nearest known name.
+        if recipe.pairs.preset in PRESETS_OF_OTHERS:
             super().check(part, recipe, name)
 
     def numbers_per_step(self, part: Part, recipe: Recipe) -> dict[tuple[str, ...], int]:
@@ -117,19 +117,19 @@ class ImageModality(Modality):
         return torch.cat([centre_square(torch.from_numpy(part[rows]), side).flatten(1) / 255 for rows in parts])
 
     def baseline_of_views(self, views: Tensor, augmentation: Augmentation) -> Tensor | None:
-        pixels = _restored(views, augmentation)
+        pixels = _unnormalised(views, augmentation)
         if pixels.shape[-1] > COMPARED:
             pixels = nn.functional.interpolate(pixels, size=COMPARED, mode="area")
         return pixels.flatten(1)
 
     def exported(self, network: nn.Sequential, recipe: Recipe, about: About, plain: Augmentation) -> Exported:
         channels, size, rng = about["channels"], about["size"], generator(0, "export")
-        rough = [torch.rand(n, channels, 4, 4, generator=rng) for n in BATCHES]
-        pixels = [nn.functional.interpolate(part, (size, size), mode="bilinear").mul(255).byte() for part in rough]
+        noise = [torch.rand(n, channels, 4, 4, generator=rng) for n in BATCHES]
+        pixels = [nn.functional.interpolate(part, (size, size), mode="bilinear").mul(255).byte() for part in noise]
         fit = about.get("fit", "crop")
         record = {"input": "pixels", "shape": ["n", channels, size, size], "stored": about["stored"]}
-        record |= {"decode": "turned as EXIF says, alpha over white", "fit": fit}
-        record |= {"resize": f"{RESIZED[fit]}, then to size, bilinear", "values": "from 0 to 1"}
+        record |= {"decode": "rotated as EXIF says, alpha over white", "fit": fit}
+        record |= {"resize": f"{RESIZED[fit]}, then to `size`, bilinear", "values": "from 0 to 1"}
         record |= layout_of(network[0])
         mean, std = (torch.tensor(x)[:, None, None] for x in (plain.mean, plain.std))
         given, prepared = [part / 255 for part in pixels], [plain.plain(part) for part in pixels]
@@ -154,26 +154,26 @@ class ImageModality(Modality):
             pixels = decoding.decode(stream, min(part.array.shape[2:]), about.get("fit", "crop")).pixels
         if part.array.shape[1] == 1 and len(pixels) == 3:
             pixels = np.rint(np.tensordot(LUMA, pixels, 1))[None].astype(np.uint8)
-        return open_data({"x": np.stack([pixels, pixels])}, progress=False)  # twice, as items are two at least
+        return open_data({"x": np.stack([pixels, pixels])}, progress=False)  # twice: `open` needs two items
 
     def measure_file(self, path: Path, name: str) -> list[tuple[int, int, str]]:
         try:
-            # What the bytes are decides, not the name: only these kinds are ever decoded.
+            # The format is recognized by the content, not by the name, and only these formats are decoded.
             with decoding.quiet(), Image.open(path, formats=decoding.FORMATS) as image:
                 return [(image.width * image.height, MOST_PIXELS, "pixels")]
         except UnidentifiedImageError:
             kinds = ", ".join(decoding.FORMATS)
-            raise DataError(f"{name} must be an image, {kinds}, got something else") from None
+            raise DataError(f"{name} must be an image ({kinds}), got something else") from None
 
     def pictures(self, part: Part, ids: Ids) -> Tiles:
         return shrunk(part[ids])
 
     def pictures_of_views(self, views: Tensor, augmentation: Augmentation, part: Part) -> Tiles:
-        pixels = _restored(views, augmentation) * 255
+        pixels = _unnormalised(views, augmentation) * 255
         return shrunk(pixels.round().clamp(0, 255).to(torch.uint8).cpu().numpy())
 
 
-def _restored(views: Tensor, augmentation: Augmentation) -> Tensor:
-    """Return views (n, c, size, size) as they were before they were normalised, 0 to 1."""
+def _unnormalised(views: Tensor, augmentation: Augmentation) -> Tensor:
+    """Undo the normalisation of views (n, c, size, size), giving values of 0 to 1."""
     mean, std = (torch.tensor(x, device=views.device)[:, None, None] for x in (augmentation.mean, augmentation.std))
     return views * std + mean

@@ -1,14 +1,14 @@
-"""What runs and exports of 0.1.0 say of their data, in the terms of today."""
+"""Convert the description of the data in runs and exports of version 0.1.0 to the present format."""
 
 from typing import Any
 
 from likewise.data.items import AUDIO, SERIES
 
-AUDIO_RATE = 4000  # samples per second from which on 0.1.0 took one channel for sound
+AUDIO_RATE = 4000  # samples per second from which version 0.1.0 treated one channel as audio
 
 
 def migrated(about: Any) -> Any:
-    """Add the modality to what 0.1.0 wrote, which knew only of images, vectors, sequences and text."""
+    """Return a description with its modality, which 0.1.0 did not write; it only knew `kind`."""
     if not isinstance(about, dict) or "modality" in about or "kind" not in about:
         return about
     kind, rate, channels = about["kind"], about.get("rate", 0), about.get("channels")

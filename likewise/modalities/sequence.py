@@ -1,6 +1,6 @@
-"""What audio and series have in common: rows (t, c) of any length, of which a step sees a window.
+"""Define what audio and series have in common: rows (t, c) of any length, of which a training step sees a window.
 
-Frames are what the encoder makes of every `hop` samples.
+A frame is what the encoder computes for every `hop` samples.
 """
 
 import functools
@@ -26,12 +26,12 @@ from likewise.views import windows
 from likewise.views.augmentation import PLAIN, Augmentation
 from likewise.views.windows import PlainWindows
 
-FRAMES = 128  # of a window, at most: 1.28 s of audio, as in CPC's paper
-LONGEST_DRAWN = 2**18  # samples of a sequence that its picture shows
+FRAMES = 128  # of a window, at most, unless the user sets one: 1.28 s of audio, as in the CPC paper
+LONGEST_DRAWN = 2**18  # samples of a sequence that its picture shows, at most
 
 
 def ragged(part: Part) -> RaggedPart:
-    """Return the part as what it must be."""
+    """Return the part, typed as the ragged part that a sequence must be."""
     assert isinstance(part, RaggedPart), f"sequences must be a ragged part, got {part.modality}"
     return part
 
@@ -70,31 +70,31 @@ class SequenceModality(Modality):
         return {"data.rate": ragged(part).rate}
 
     def choices(self, part: Part, train: Ids, recipe: Recipe) -> Iterator[Choice]:
-        # The encoder that a method names may be one of images.
+        # The encoder that a method names may be an image encoder.
         if recipe.encoder.name not in SEQUENCE_ENCODERS and ":" not in recipe.encoder.name:
             yield Choice("encoder.name", *self.encoder_for(ragged(part)))
         if recipe.pairs.preset not in self.presets:
             # The presets that a method names are image presets; sequences need their own.
             yield Choice("pairs.preset", self.default_preset(part), "the items are sequences")
         if recipe.encoder.head != "mlp_bn":
-            yield Choice("encoder.bn_splits", 1, "")  # there is no batch norm to split
+            yield Choice("encoder.bn_splits", 1, "")  # sequence encoders have no batch norm to split
 
     def default_preset(self, part: Part) -> str:
         return "sequence"
 
     def window_choices(self, part: Part, train: Ids, recipe: Recipe, *, looks_ahead: bool) -> Iterator[Choice]:
-        """Yield a window of whole frames: all of most sequences, or three quarters of one of median length."""
+        """Yield a window of whole frames: long enough for most sequences, or three quarters of the median length."""
         if recipe.pairs.window:
             return
         lengths, hop, rate = ragged(part).lengths[train], self.hop(recipe, part), ragged(part).rate
         typical = int(np.quantile(lengths, 0.75)) if looks_ahead else int(np.median(lengths) * 3 / 4)
         length = f"{typical:,} samples" + (f" ({typical / rate:.2g} s)" if rate else "")
         if typical // hop > FRAMES:
-            why = f"no more than {FRAMES} frames of {hop} samples are chosen"
+            why = f"at most {FRAMES} frames of {hop} samples are chosen by default"
         elif looks_ahead:
-            why = f"three quarters of the training sequences have at most {length}, and {hop} make a frame"
+            why = f"three quarters of the training sequences are no longer than {length}, in whole frames of {hop}"
         else:
-            why = f"three quarters of the training sequences' median length are {length}, and {hop} make a frame"
+            why = f"{length} is three quarters of the training sequences' median length, in whole frames of {hop}"
         yield Choice("pairs.window", max(1, min(FRAMES, typical // hop)) * hop, why)
 
     def check(self, part: Part, recipe: Recipe, name: str) -> None:
@@ -112,7 +112,7 @@ class SequenceModality(Modality):
             return math.prod(SEQUENCE_ENCODERS[name].keywords["strides"])
         if ":" not in name:
             return 1
-        return _hop_elsewhere(name, part.array.shape[1], part.native, recipe.encoder.context)
+        return _hop_of_imported(name, part.array.shape[1], part.native, recipe.encoder.context)
 
     def fit(self, part: Part, train: Ids, recipe: Recipe) -> dict[str, Any]:
         part = ragged(part)
@@ -160,8 +160,8 @@ class SequenceModality(Modality):
         record |= {"context": recipe.encoder.context, "rate": about["rate"]}
         hop = hop_of(network[0])
         if hop:
-            given[-1][0, size // 2 :] = math.nan  # one that ends before the others
-            record["piece"] = max(1, PIECE // hop) * hop  # of a longer one, the mean over its pieces by their length
+            given[-1][0, size // 2 :] = math.nan  # one sequence that ends before the others
+            record["piece"] = max(1, PIECE // hop) * hop  # longer sequences: the mean of pieces, weighted by length
         return Exported(given, [plain.plain(part) for part in given], record, mean, std, hop)
 
     def input_in_words(self, record: Mapping[str, Any]) -> str:
@@ -169,7 +169,7 @@ class SequenceModality(Modality):
 
     def input_in_code(self, record: Mapping[str, Any]) -> str:
         shape = f"(1, {record['size']}, {record['channels']})"
-        return f"\nsamples = np.zeros({shape}, dtype=np.float32)  # yours; NaN behind an end"
+        return f"\nsamples = np.zeros({shape}, dtype=np.float32)  # your data; NaN after the end of a shorter sequence"
 
     def build_in_code(self, record: Mapping[str, Any]) -> str:
         shape = f"channels={record['channels']}, samples={record['size']}"
@@ -194,13 +194,13 @@ class SequenceModality(Modality):
 
 
 @functools.cache
-def _hop_elsewhere(name: str, channels: int, samples: int, context: str) -> int:
-    """Return the hop of an encoder that is not ours, which has to be built for it."""
+def _hop_of_imported(name: str, channels: int, samples: int, context: str) -> int:
+    """Return the hop of an imported encoder (`module:callable`), which has to be built to find out."""
     return int(getattr(encoders.build(name, channels=channels, samples=samples, context=context), "hop", 1))
 
 
 def channel_statistics(part: RaggedPart, train: Ids) -> tuple[list[float], list[float]]:
-    """Return each channel's mean and standard deviation over some sequences; a constant channel's counts as 1."""
+    """Return each channel's mean and standard deviation over some sequences; 1 for a constant channel's deviation."""
     total, squares, count = 0.0, 0.0, 0
     for piece in part.pieces(train):
         rows = piece.data[~np.isnan(piece.data).any(axis=2)].astype(np.float64)
@@ -211,12 +211,12 @@ def channel_statistics(part: RaggedPart, train: Ids) -> tuple[list[float], list[
 
 
 def _lengths(network: nn.Module, size: int, channels: int) -> tuple[int, ...]:
-    """Return lengths of sequences, one for each batch, the longest last: several, where the network takes them."""
+    """Return a sequence length for each test batch, the longest last; all the same if the network takes only one."""
     lengths = (size, max(1, size // 3), size + 7)
     try:
         with torch.no_grad():
             for t in lengths:
                 network(torch.zeros(1, t, channels))
-    except Exception:  # anyone's encoder may take one length only, and say so as it likes
+    except Exception:  # an imported encoder may take only one length, and raise any exception
         return (size,) * len(lengths)
     return lengths

@@ -1,4 +1,4 @@
-"""Series: what sensors measure, float32, one or more channels, with or without a known rate."""
+"""Define the series modality: sensor readings, float32, of one or more channels, with or without a known rate."""
 
 from typing import Any
 
@@ -16,8 +16,8 @@ from likewise.modalities.sequence import SequenceModality, ragged
 from likewise.modalities.tiles import SIDE, Tiles
 from likewise.recipe import Recipe, RecipeError
 
-POINTS = 8 * SIDE  # of a line, at least
-LINES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # told apart also by the colour-blind
+POINTS = 8 * SIDE  # points that a line keeps, at least
+LINES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # safe for colour-blind readers
 
 
 class SeriesModality(SequenceModality):
@@ -31,7 +31,7 @@ class SeriesModality(SequenceModality):
         if part.table is None:
             return []
         times, left_out = part.table.times, part.table.left_out
-        order = f"{shortened(times)} orders the rows" if times else "no column orders the rows: they stay as they come"
+        order = f"{shortened(times)} orders the rows" if times else "no column orders the rows: they keep their order"
         reasons = list_reasons(left_out)
         others = [f"left out\t{reasons}; --column channels=NAME+NAME takes other columns"] if left_out else []
         return [f"channels\t{shortened(part.channels)}", f"time\t{order}", *others]
@@ -47,7 +47,7 @@ class SeriesModality(SequenceModality):
         part = ragged(part)
         if part.table is None:
             return None
-        # How columns move decides which are channels, and a sensor that moved in training may rest here.
+        # Channels were selected by how they vary; a sensor that varied in the training data may be constant here.
         names = tuple(about.get("channel_names", part.channels))
         return None if part.channels == names else names
 
@@ -62,16 +62,17 @@ class SeriesModality(SequenceModality):
         rows = []
         for place in np.unique(frames.places):
             sequence, starts = ragged(part).whole(ids[place]), frames.starts[frames.places == place]
-            reach = np.minimum(starts[:, None] + np.arange(hop), len(sequence) - 1)
-            rows.append(sequence[reach].reshape(len(starts), -1))
+            samples = np.minimum(starts[:, None] + np.arange(hop), len(sequence) - 1)
+            rows.append(sequence[samples].reshape(len(starts), -1))
         return torch.from_numpy(np.concatenate(rows).astype(np.float32))
 
     def draw(self, sequences: list[NDArray[np.float32]], part: RaggedPart) -> Tiles:
         """Draw a line for each channel, all sequences on the same scale."""
-        thin = [sequence[:: max(1, len(sequence) // POINTS)] for sequence in sequences]  # a tile can show no more
-        values = np.concatenate(thin)
+        # A picture cannot show more points.
+        thinned = [sequence[:: max(1, len(sequence) // POINTS)] for sequence in sequences]
+        values = np.concatenate(thinned)
         low, high = np.quantile(values, 0.005, axis=0), np.quantile(values, 0.995, axis=0)
-        return np.stack([_traces((sequence - low) / np.maximum(high - low, 1e-12)) for sequence in thin])
+        return np.stack([_traces((sequence - low) / np.maximum(high - low, 1e-12)) for sequence in thinned])
 
 
 def _channel_statistics(sequence: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -86,7 +87,7 @@ def _channel_statistics(sequence: NDArray[np.float32]) -> NDArray[np.float32]:
 
 def _traces(sequence: NDArray[Any]) -> Tiles:
     """Draw (t, c) in 0 to 1 as (side, side, 3): a line for each channel over time."""
-    side = 2 * SIDE  # drawn twice as large, so that lines are smooth
+    side = 2 * SIDE  # drawn at twice the size and shrunk, so that lines are smooth
     image = Image.new("RGB", (side, side), "white")
     pen = ImageDraw.Draw(image)
     x = np.arange(len(sequence)) / max(1, len(sequence) - 1) * (side - 1)

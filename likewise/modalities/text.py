@@ -1,4 +1,4 @@
-"""Text: one or more strings for each item, such as the captions of images; tokens are learned on the data."""
+"""Define the text modality: one or more strings per item, such as captions; the tokenizer is learned on the data."""
 
 import json
 import unicodedata
@@ -23,7 +23,7 @@ NO_PRESETS: Mapping[str, Any] = {}
 GIVEN = """from tokenizers import Tokenizer
 
 words = Tokenizer.from_file("tokenizer.json").encode("a red circle", add_special_tokens=False).ids
-tokens = np.array([[{start}, *words[:{length} - 2], {end}]], dtype=np.int64)  # {padding} behind a shorter one"""
+tokens = np.array([[{start}, *words[:{length} - 2], {end}]], dtype=np.int64)  # pad shorter texts with {padding}"""
 
 
 class TextModality(Modality):
@@ -40,17 +40,17 @@ class TextModality(Modality):
         needed("tokenizers", "text", "captions")
         if options.vocabulary < SMALLEST:
             raise RecipeError(
-                f"text.vocabulary must be at least {SMALLEST}, every byte being a token, got {options.vocabulary}"
+                f"text.vocabulary must be at least {SMALLEST}, since every byte is a token, got {options.vocabulary}"
             )
         if not 0 <= options.dropout < 1:
             raise RecipeError(f"text.dropout must be a share from 0 to below 1, got {options.dropout:g}")
 
     def learn_tokens(self, part: Part, train: Ids, recipe: Recipe) -> Tokenizer:
-        """Learn a tokenizer on the texts of the items to train on."""
+        """Learn a tokenizer on the texts of the training items."""
         return Tokenizer.learned(texts_of(part, train), recipe.text.vocabulary)
 
     def length(self, recipe: Recipe) -> int:
-        """Return how many tokens of a text are read, at most."""
+        """Return how many tokens of a text the encoder reads, at most."""
         return int(TEXT_ENCODERS[recipe.text.name].keywords["length"])
 
     def build(self, recipe: Recipe, about: About) -> nn.Module:
@@ -60,9 +60,9 @@ class TextModality(Modality):
         length, vocabulary, rng = self.length(recipe), about["vocabulary"], generator(0, "export text")
         given = []
         for n, t in zip(BATCHES, (length // 2, 2, length), strict=True):
-            ends, place = torch.randint(1, t, (n, 1), generator=rng), torch.arange(t)
-            words = torch.randint(END + 1, vocabulary, (n, t), generator=rng).where(place < ends, PADDING)
-            given.append(words.where(place != ends, END).where(place > 0, START))
+            ends, position = torch.randint(1, t, (n, 1), generator=rng), torch.arange(t)
+            words = torch.randint(END + 1, vocabulary, (n, t), generator=rng).where(position < ends, PADDING)
+            given.append(words.where(position != ends, END).where(position > 0, START))
         record: dict[str, Any] = {"input": "tokens", "shape": ["n", "t"], "tokenizer": "tokenizer.json"}
         record |= {"vocabulary": vocabulary, "length": length, "start": START, "end": END, "padding": PADDING}
         return Exported(given, given, record)
@@ -90,16 +90,16 @@ def texts_by_item(part: Part, items: Ids) -> list[list[str]]:
 
 
 def same_text(text: str) -> str:
-    """Return what texts that count as the same have in common: tokens are composed and in lower case."""
+    """Return a normal form of a text, composed and in lower case as for the tokenizer, to recognize equal texts."""
     return unicodedata.normalize("NFC", text).lower()
 
 
 def matches(texts: Sequence[Sequence[str]]) -> tuple[list[str], torch.Tensor]:
-    """Return every text once, and the pairs (p, 2) of an item and a text that it has."""
-    known: dict[str, tuple[int, str]] = {}
+    """Return every distinct text once, and pairs (p, 2) of an item and the index of a text that it has."""
+    distinct: dict[str, tuple[int, str]] = {}
     pairs = {
-        (item, known.setdefault(same_text(text), (len(known), text))[0])
-        for item, own in enumerate(texts)
-        for text in own
+        (item, distinct.setdefault(same_text(text), (len(distinct), text))[0])
+        for item, item_texts in enumerate(texts)
+        for text in item_texts
     }
-    return [text for _, text in known.values()], torch.tensor(sorted(pairs))
+    return [text for _, text in distinct.values()], torch.tensor(sorted(pairs))

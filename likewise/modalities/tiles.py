@@ -1,16 +1,16 @@
-"""Small square pictures, as the modalities draw them."""
+"""Make small square pictures, as all modalities draw them."""
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-SIDE = 48  # pixels of a picture, at most
+SIDE = 48  # pixels per side of a picture, at most
 
 Tiles = NDArray[np.uint8]  # (n, side, side, 3)
 
 
 def shrunk(images: NDArray[np.uint8]) -> Tiles:
-    """Return the middle square of images (n, c, h, w), no larger than `SIDE`."""
+    """Return the central square of images (n, c, h, w) in RGB, shrunk to `SIDE` if it is larger."""
     h, w = images.shape[2:]
     square = min(h, w)
     top, left = (h - square) // 2, (w - square) // 2

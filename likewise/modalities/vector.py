@@ -1,4 +1,4 @@
-"""Vectors: rows of features, (f,) float32."""
+"""Define the vector modality: rows of features, (f,) float32."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -21,7 +21,7 @@ from likewise.views import vectors
 from likewise.views.augmentation import Augmentation
 from likewise.views.vectors import VectorViews
 
-SCALED_BY = 1000  # vectors that decide which value of a feature is drawn black, and which white
+SCALED_BY = 1000  # how many vectors are used to find the range of each feature, from black to white
 
 
 class VectorModality(Modality):
@@ -29,7 +29,7 @@ class VectorModality(Modality):
     presets = vectors.PRESETS
 
     def method(self, items: Items) -> tuple[str, str]:
-        return "simclr", "vectors make large batches cheap, and then the batch is dictionary enough"
+        return "simclr", "vectors make large batches cheap, and a large batch has enough negatives"
 
     def describe_views(self, part: Part, recipe: Recipe) -> str:
         return f", {recipe.pairs.preset} augmentations"
@@ -38,7 +38,7 @@ class VectorModality(Modality):
         return {"data.size": part.array.shape[1]}
 
     def choices(self, part: Part, train: Ids, recipe: Recipe) -> Iterator[Choice]:
-        if ":" not in recipe.encoder.name:  # the encoder that a method names may be one of images
+        if ":" not in recipe.encoder.name:  # the encoder that a method names may be an image encoder
             yield Choice("encoder.name", "mlp", "the items are vectors")
         yield Choice("pairs.preset", self.default_preset(part), "the items are vectors")
 
@@ -79,7 +79,7 @@ class VectorModality(Modality):
         return Exported(given, [plain.plain(part) for part in given], record, mean, std)
 
     def input_in_code(self, record: Mapping[str, Any]) -> str:
-        return f"\nvectors = np.zeros((1, {record['size']}), dtype=np.float32)  # yours"
+        return f"\nvectors = np.zeros((1, {record['size']}), dtype=np.float32)  # your data"
 
     def build_in_code(self, record: Mapping[str, Any]) -> str:
         return f"encoders.build({json.dumps(record['encoder'])}, features={record['size']})"
@@ -93,7 +93,10 @@ class VectorModality(Modality):
 
 
 def _squares(rows: NDArray[Any], among: NDArray[Any]) -> Tiles:
-    """Draw vectors (n, f), features row by row, from black, the least of each among some (m, f), to white, the most."""
+    """Draw each vector (n, f) as a square, a pixel per feature, from black to white over the feature's range.
+
+    The range of each feature is taken from the vectors `among` (m, f).
+    """
     n, f = rows.shape
     side = max(2, int(np.ceil(np.sqrt(f))))
     low, high = np.quantile(among, 0.01, axis=0), np.quantile(among, 0.99, axis=0)

@@ -401,7 +401,7 @@ PICTURES = {
 
 FITTED = {
     "crop": "its largest centred square, scaled to 24 × 24 (bicubic)",
-    "pad": "all of it, scaled to fit into 24 × 24 (bicubic), in the middle of white",
+    "pad": "all of it, scaled to fit into 24 × 24 (bicubic), centred on white",
     "stretch": "each side scaled to 24 (bicubic)",
 }
 
@@ -426,8 +426,8 @@ def test_a_picture_is_prepared_as_for_embed(here, name, fit):
     (block,) = blocks_of(here / CARD)
     assert close(run_block(block)["features"].numpy(), expected)
     card = (here / CARD).read_text()
-    assert f"turned as its EXIF says, alpha over white: {FITTED[fit]} and then to 16 × 16 (bilinear)" in card
-    assert beside("network.safetensors")["decode"] == "turned as EXIF says, alpha over white"
+    assert f"rotated as its EXIF says, alpha over white: {FITTED[fit]} and then to 16 × 16 (bilinear)" in card
+    assert beside("network.safetensors")["decode"] == "rotated as EXIF says, alpha over white"
     assert beside("network.safetensors")["fit"] == fit
 
 

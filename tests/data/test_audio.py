@@ -255,7 +255,7 @@ def test_a_header_that_promises_more_than_the_file_can_hold(tmp_path):
     flac[22:26] = b"\xff" * 4
     (tmp_path / "b.flac").write_bytes(flac)
     items = data.open(tmp_path)
-    reason = "its header promises 68,719,476,735 frames, more than the file can hold"
+    reason = "its header declares 68,719,476,735 frames, more than the file can hold"
     assert items.skipped == (data.Skipped("b.flac", reason),)
 
 

@@ -131,7 +131,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(photos, cache, monkeypat
     monkeypatch.setattr(caching._Writer, "append", full)
     with pytest.raises(OSError, match="cannot write") as refused:
         data.open(photos)
-    sentence = f"cannot write the cache in {cache}: no space left on device; LIKEWISE_CACHE names another folder"
+    sentence = f"cannot write the cache in {cache}: no space left on device; set LIKEWISE_CACHE to another folder"
     assert str(refused.value) == sentence
     assert refused.value.errno == errno.ENOSPC
     assert not [path for path in cache.iterdir() if path.suffix in (".npy", ".json", ".tmp")]
@@ -155,7 +155,7 @@ def test_a_disk_that_is_full_at_the_very_end(photos, cache, monkeypatch):
 def test_a_cache_that_cannot_be_made_is_one_sentence(photos, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(
-        OSError, match=r"^cannot write the cache in .*file/below: not a directory; LIKEWISE_CACHE names"
+        OSError, match=r"^cannot write the cache in .*file/below: not a directory; set LIKEWISE_CACHE to"
     ):
         data.open(photos, cache=tmp_path / "file" / "below")
 

@@ -60,7 +60,7 @@ def here(tmp_path, monkeypatch):
         ({"y": [1]}, "expected an array x, x_train or audio in arrays y, got y"),
         ({"x": X, "y": [1, 2]}, "labels must have one entry per item, 4 in arrays x, y, got 2"),
         ({"x": X, "y": [0.5] * 4}, "labels must be whole numbers or strings of shape (n,), got (4,) of float64"),
-        ({"x": X, "is_test": [0.5] * 4}, "is_test must be true or false an item, got (4,) of float64"),
+        ({"x": X, "is_test": [0.5] * 4}, "is_test must be true or false per item, got (4,) of float64"),
         (
             {"x": X, "y": [0, 1, 2, 3], "class_names": ["a", "b"]},
             "class names must name every label, got 2 names and label 3",
@@ -71,7 +71,7 @@ def here(tmp_path, monkeypatch):
         ),
         (
             {"x_train": X, "x_test": noise(2, 9, 9)},
-            "x_test must be like x_train, (8, 8) of uint8 an item, got (9, 9) of uint8 in arrays x_train, x_test",
+            "x_test must be like x_train, (8, 8) of uint8 per item, got (9, 9) of uint8 in arrays x_train, x_test",
         ),
         ({"x_train": X, "x_test": X, "y_test": [1]}, "y_test must have one entry per item, 4, got 1"),
         (7, "source must be a path, one of digits, mnist5k, sounds, shapes, an array or a dict of arrays, got int"),

@@ -90,7 +90,7 @@ def test_the_time_of_day_moves_nothing(opened, kind):
     times = texts if kind == "text" else pa.array(seconds, type=pa.time32("s"))
     items = opened({"time": times})
     assert (order(items), items.table.times) == (AS_THEY_CAME, ())
-    assert items.table.left_out == {"time": "looks like a time of day, which begins anew at midnight"}
+    assert items.table.left_out == {"time": "looks like a time of day, which starts again at midnight"}
     assert order(opened({"time": times}, time="time")) == [13.0, 12.5, 11.0, 21.0, 22.0, 23.5], "where it is asked for"
 
 

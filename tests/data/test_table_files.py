@@ -64,7 +64,7 @@ def test_points_among_commas_are_the_decimals(here):
         (PLAIN.encode("utf-16"), "its first line, which names the columns, must be UTF-8 text"),
         (b"id,t\xfcr\n1,2\n", "its first line, which names the columns, must be UTF-8 text"),
         (b"id,a,b,a\n1,2,3,4\n", "column names must differ, got a 2 times"),
-        (b"x" * (2 << 20), "its first line must name the columns in at most 1 MiB, got a longer one"),
+        (b"x" * (2 << 20), "its first line, which names the columns, must be at most 1 MiB long, got a longer one"),
     ],
 )
 def test_what_is_wrong_with_a_csv_file(here, content, reason):
@@ -76,7 +76,7 @@ def test_a_million_columns(here):
     names = ",".join(f"c{column}" for column in range(1_000_000))
     (here / "x.csv").write_text(f"{names}\n1,2,3\n")
     seen = names[: 1 << 20].count(",") + 1
-    reason = f"its first line must name the columns in at most 1 MiB, got more than {seen:,} columns"
+    reason = f"its first line, which names the columns, must be at most 1 MiB long, got more than {seen:,} columns"
     assert refused("x.csv") == f"cannot read x.csv: {reason}"
 
 

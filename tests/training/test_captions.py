@@ -233,7 +233,7 @@ def test_the_progress_has_recall_temperature_and_information(tmp_path):
 
 MISTAKES = {
     "text.name": ("text_tinny", r"^unknown text.name 'text_tinny'; did you mean text_tiny\?$"),
-    "text.vocabulary": (10, r"^text.vocabulary must be at least 259, every byte being a token, got 10$"),
+    "text.vocabulary": (10, r"^text.vocabulary must be at least 259, since every byte is a token, got 10$"),
     "text.dropout": (1.0, r"^text.dropout must be a share from 0 to below 1, got 1$"),
     "encoder.head": ("none", r"^head none needs encoders of one width for images and text, got 24 and 128$"),
 }

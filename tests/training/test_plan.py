@@ -85,7 +85,7 @@ def test_vectors_get_an_mlp_and_noise():
     recipe = ready.recipe
     assert (recipe.method, recipe.encoder.name, recipe.pairs.preset, recipe.data.size) == ("simclr", "mlp", "vector", 5)
     assert ready.chosen == (
-        "method simclr: vectors make large batches cheap, and then the batch is dictionary enough",
+        "method simclr: vectors make large batches cheap, and a large batch has enough negatives",
         "encoder.name = mlp: the items are vectors",
         "pairs.preset = vector: the items are vectors",
     )

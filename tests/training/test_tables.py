@@ -68,7 +68,7 @@ def test_a_plan_with_nothing_left_out_says_so_by_not_saying(tmp_path):
     table = {name: column for name, column in walks().items() if name in ("session", "a", "b")}
     words = told(write(tmp_path / "x.csv", table))
     assert words["channels"] == "a, b"
-    assert words["time"] == "no column orders the rows: they stay as they come"
+    assert words["time"] == "no column orders the rows: they keep their order"
     assert "left out" not in words
     assert "channels" not in told(series()), "arrays have no columns"
 
