@@ -92,7 +92,7 @@ class SequenceModality(Modality):
         if typical // hop > FRAMES:
             why = f"at most {FRAMES} frames of {hop} samples are chosen by default"
         elif looks_ahead:
-            why = f"three quarters of the training sequences are no longer than {length}, in whole frames of {hop}"
+            why = f"three quarters of the training sequences are at most {length} long, in whole frames of {hop}"
         else:
             why = f"{length} is three quarters of the training sequences' median length, in whole frames of {hop}"
         yield Choice("pairs.window", max(1, min(FRAMES, typical // hop)) * hop, why)

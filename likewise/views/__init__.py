@@ -1,8 +1,8 @@
-"""Views: batched augmentations, by a paper's recipe.
+"""Augment whole batches into views, with the settings of the papers.
 
 views.preset("moco_v2", size=32, channels=3)        random views of images
 views.preset("vector", size=12)                     random views of vectors
-views.windows                                       views of sequences, which need the mean and deviation of the data
+views.windows                                       views of sequences; they need the data's mean and deviation
 """
 
 import difflib

@@ -1,10 +1,10 @@
-"""What every augmentation is: random changes that leave an item what it is, made for a whole batch on its device.
+"""Define the interface of augmentations: random changes that keep what an item is, for a whole batch on its device.
 
     augmentation = views.preset("moco_v2", size=32)
     draws = augmentation.draw(256, torch.Generator().manual_seed(0))
     views = augmentation.apply(images, draws)       # (256, 3, 32, 32) float32 from (256, 3, h, w) uint8
-    augmentation.apply(images[3:5], draws.rows(slice(3, 5)))            # the same as views[3:5]
-    augmentation.plain(images)                      # for evaluation: nothing is drawn
+    augmentation.apply(images[3:5], draws.rows(slice(3, 5)))            # equal to views[3:5]
+    augmentation.plain(images)                      # for evaluation: without random changes
 
 Drawing is separate from applying. `draw` takes a fixed number of random numbers per row and does not look at the
 items; `apply` takes none. So a view can be made a second time, and every rank can draw for the whole batch and apply
@@ -18,7 +18,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-PLAIN = "none"  # the preset that changes nothing, where a modality has one
+PLAIN = "none"  # the preset without random changes; not every modality has it
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Draws:
 
 
 class Augmentation(Protocol):
-    """Draws and applies random changes; `mean` and `std` normalise every view, (x − mean) / std, and are exported."""
+    """Draw and apply random changes. `mean` and `std` normalise every view, (x − mean) / std, and are exported."""
 
     @property
     def mean(self) -> tuple[float, ...]: ...

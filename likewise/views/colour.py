@@ -1,15 +1,14 @@
-"""What colours a view has: the whole colour jitter and greyscale as one affine map an image.
+"""Apply the whole colour jitter and greyscale as one affine map per image.
 
-Brightness, contrast, saturation, hue and greyscale are affine in (r, g, b), and contrast alone
-also looks at the image, at its mean. Split a pixel into the image's mean and its deviation from
-it, and contrast is linear in both: the deviation shrinks by the factor, the mean moves towards its
-grey. So two products of 3 × 3 matrices, one for deviations and one for means, compose the whole
-chain in any order, exactly:  x' = D (x − m) + M m = D x + (M − D) m.
+Brightness, contrast, saturation, hue and greyscale are affine in (r, g, b). Only contrast also depends on the rest of
+the image, through its mean. Written as the image's mean plus a deviation from it, a pixel changes linearly under
+contrast too: the deviation is scaled, and the mean moves towards its grey. So two products of 3 × 3 matrices, one for
+deviations and one for means, compose the whole chain exactly, in any order:  x' = D (x − m) + M m = D x + (M − D) m.
 
-What differs from torchvision: values are cut to [0, 1] once, at the end of the chain (and after
-the blur), not after each step; the mean that contrast uses is not rounded to whole grey levels; and
-hue turns the colour plane of YIQ, which is linear, instead of HSV's hexagon, which is not. Both
-leave greys alone and turn the same way; YIQ keeps the luma, HSV keeps the largest channel.
+Differences from torchvision: values are clamped to [0, 1] once, at the end of the chain (and after the blur), not
+after each step; the mean that contrast uses is not rounded to whole grey levels; and hue rotates the colour plane of
+YIQ, which is linear, instead of HSV's hexagon, which is not. Both leave greys unchanged and rotate in the same
+direction; YIQ preserves the luma, HSV the largest channel.
 """
 
 import math
@@ -21,23 +20,23 @@ from torch import Tensor
 
 from likewise.views.crops import chance, uniform
 
-LUMA = (0.299, 0.587, 0.114)  # Rec. 601, as Pillow and torchvision
+LUMA = (0.299, 0.587, 0.114)  # Rec. 601, as in Pillow and torchvision
 TO_YIQ = (LUMA, (0.596, -0.274, -0.322), (0.211, -0.523, 0.312))
 
 
 @dataclass(frozen=True)
 class Jitter:
-    """Colour jitter (Howard, 2013): with probability `p`, the four parts in a drawn order.
+    """Jitter colours (Howard, 2013) with probability `p`: four changes in random order.
 
     Factors of brightness, contrast and saturation are uniform in [max(0, 1 − strength), 1 + strength],
     the hue's shift in ±`hue` turns:
 
         brightness  x' = f x
-        contrast    x' = f x + (1 − f) · the mean grey of the image as it is then
+        contrast    x' = f x + (1 − f) · the mean grey of the image at that point of the chain
         saturation  x' = f x + (1 − f) · the pixel's grey
-        hue         the colour plane turned by the shift, towards green from red
+        hue         the colour plane rotated by the shift, from red towards green
 
-    An image of one channel knows only brightness and contrast.
+    Only brightness and contrast change an image of one channel.
     """
 
     brightness: float = 0.4
@@ -56,13 +55,13 @@ class Jitter:
             "contrast": factor(self.contrast),
             "saturation": factor(self.saturation),
             "hue": uniform(n, low=-self.hue, high=self.hue, rng=rng),
-            # Places 0 to 3 hold which of the four comes first, second, third and last.
+            # The index of the change that comes first, second, third and last.
             "order": torch.rand(n, 4, generator=rng, dtype=torch.float64).argsort(1),
         }
 
 
 def colour_maps(draws: Mapping[str, Tensor], channels: int) -> tuple[Tensor, Tensor]:
-    """D and M of x' = D (x − m) + M m for draws of `Jitter` and "grey": (n, c, c) each, float64."""
+    """Return D and M of x' = D (x − m) + M m for draws of `Jitter` and "grey": (n, c, c) each, float64."""
     grey = torch.tensor([LUMA] if channels == 3 else [[1.0]], dtype=torch.float64).expand(channels, channels)
     n = len(next(iter(draws.values())))
     deviation = mean = torch.eye(channels, dtype=torch.float64).expand(n, channels, channels)
@@ -76,11 +75,11 @@ def colour_maps(draws: Mapping[str, Tensor], channels: int) -> tuple[Tensor, Ten
 
 def _jitter_maps(draws: Mapping[str, Tensor], eye: Tensor, grey: Tensor) -> tuple[Tensor, Tensor]:
     brightness, contrast, saturation = (draws[name][:, None, None] for name in ("brightness", "contrast", "saturation"))
-    bright = brightness * eye
+    brightened = brightness * eye
     saturated = saturation * eye + (1 - saturation) * grey
-    turned = hue_rotation(draws["hue"]) if len(grey) == 3 else eye
-    deviations = torch.stack([bright, contrast * eye, saturated, turned], 1)
-    means = torch.stack([bright, contrast * eye + (1 - contrast) * grey, saturated, turned], 1)
+    rotated = hue_rotation(draws["hue"]) if len(grey) == 3 else eye
+    deviations = torch.stack([brightened, contrast * eye, saturated, rotated], 1)
+    means = torch.stack([brightened, contrast * eye + (1 - contrast) * grey, saturated, rotated], 1)
     rows = torch.arange(len(eye))[:, None]
     steps = torch.stack([deviations, means])[:, rows, draws["order"]]  # (2, n, 4, c, c), first to last
     halves = steps[:, :, 1::2] @ steps[:, :, ::2]
@@ -89,21 +88,21 @@ def _jitter_maps(draws: Mapping[str, Tensor], eye: Tensor, grey: Tensor) -> tupl
 
 
 def hue_rotation(turns: Tensor) -> Tensor:
-    """(n,) turns -> (n, 3, 3): the I-Q plane turned the way in which HSV's hue grows, red to yellow to green."""
+    """Return matrices (n, 3, 3) that rotate the I-Q plane by `turns` (n,), from red to yellow to green as HSV's hue."""
     angle = 2 * math.pi * turns
     cos, sin = angle.cos(), angle.sin()
     zeros, ones = torch.zeros_like(cos), torch.ones_like(cos)
-    turn = torch.stack([ones, zeros, zeros, zeros, cos, sin, zeros, -sin, cos], 1).view(-1, 3, 3)
+    rotation = torch.stack([ones, zeros, zeros, zeros, cos, sin, zeros, -sin, cos], 1).view(-1, 3, 3)
     to_yiq = torch.tensor(TO_YIQ, dtype=torch.float64)
-    back: Tensor = torch.linalg.inv(to_yiq)
-    return back @ turn @ to_yiq
+    to_rgb: Tensor = torch.linalg.inv(to_yiq)
+    return to_rgb @ rotation @ to_yiq
 
 
 @dataclass(frozen=True)
 class Recolouring:
-    """y = A x + B m − constant, cut to `bounds`: colours and normalisation of n images in one map.
+    """Colours and normalisation of n images in one affine map: y = A x + B m − constant, clamped to `bounds`.
 
-    A and B (n, c, c) take values of 0 to 255; m is an image's mean before its colours change.
+    A (`pixel`) and B (`mean`), (n, c, c), take values of 0 to 255; m is an image's mean before its colours change.
     """
 
     pixel: Tensor
@@ -112,12 +111,12 @@ class Recolouring:
     bounds: tuple[tuple[float, float], ...]
 
     def apply(self, images: Tensor, means: Tensor, rows: slice, out: Tensor) -> None:
-        """images (k, c, h, w) and their means (k, c, 1), which are these `rows`, into `out`."""
+        """Write the result for images (k, c, h, w), which are these `rows`, with means (k, c, 1), into `out`."""
         k, c = images.shape[:2]
         out = out.view(k, c, -1)
         torch.bmm(self.pixel[rows], images.reshape(k, c, -1), out=out)
-        out += torch.bmm(self.mean[rows], means).sub_(self.constant)  # baddbmm would copy this to every pixel first
-        # One channel at a time, since bounds that are tensors cost nine times as much on a CPU.
+        out += torch.bmm(self.mean[rows], means).sub_(self.constant)  # baddbmm would first expand this to every pixel
+        # One channel at a time, because clamping by tensors takes nine times as long on a CPU.
         for channel, (low, high) in enumerate(self.bounds):
             out[:, channel].clamp_(low, high)
 
@@ -125,17 +124,17 @@ class Recolouring:
 def recolouring(
     draws: Mapping[str, Tensor], mean: tuple[float, ...], std: tuple[float, ...], device: torch.device
 ) -> Recolouring:
-    """The colours of `draws`, then (x − mean) / std with x cut to [0, 1] before it."""
+    """Return the map that applies the colours of `draws`, clamps to [0, 1] and normalises, (x − mean) / std."""
     deviations, means = colour_maps(draws, len(mean))
-    spread = torch.tensor(std, dtype=torch.float64)[:, None]
-    constant = torch.tensor(mean, dtype=torch.float64)[:, None] / spread
+    scale = torch.tensor(std, dtype=torch.float64)[:, None]
+    constant = torch.tensor(mean, dtype=torch.float64)[:, None] / scale
     bounds = tuple((-m / s, (1 - m) / s) for m, s in zip(mean, std, strict=True))
-    of_pixel, of_mean = deviations / (255 * spread), (means - deviations) / (255 * spread)
+    of_pixel, of_mean = deviations / (255 * scale), (means - deviations) / (255 * scale)
     maps = [tensor.to(device, torch.float32) for tensor in (of_pixel, of_mean, constant)]
     return Recolouring(maps[0], maps[1], maps[2], bounds)
 
 
 def solarise(images: Tensor, threshold: float, bounds: tuple[tuple[float, float], ...]) -> Tensor:
-    """Normalised images (n, c, h, w) with x replaced by 1 − x where x, in [0, 1], is at least the threshold."""
+    """Return normalised images (n, c, h, w) with x replaced by 1 − x where x, in [0, 1], is at least the threshold."""
     low, high = torch.tensor(bounds, device=images.device)[:, :, None, None].unbind(1)
     return torch.where(images >= low + threshold * (high - low), low + high - images, images)

@@ -1,10 +1,10 @@
-"""Where a view is taken from: a random resized crop, or a small affine movement.
+"""Take views from images: a random resized crop, or a small affine transformation.
 
-A crop, its flip and its resizing are linear, separable and the same for every channel: two small
-matrices an image, R (size, h) for rows and C (size, w) for columns, and a view is R X Cᵀ. The
-matrices hold the weights of antialiased bilinear interpolation, so this is exact, and a blur
-multiplies into them for nothing. Products of that size suit accelerators and small images; for
-large images on a CPU most of the matrices is zeros, and `resample_one` goes image by image.
+A crop, its flip and its resizing are linear, separable and the same for every channel. So a view is R X Cᵀ, with two
+small matrices per image, R (size, h) for rows and C (size, w) for columns. The matrices hold the weights of
+antialiased bilinear interpolation, so this is exact, and a blur can be multiplied into them at no further cost.
+Products of that size suit accelerators and small images. For large images on a CPU the matrices are mostly zeros, and
+`resample_one` interpolates image by image instead.
 """
 
 import math
@@ -15,17 +15,17 @@ import torch
 from torch import Tensor
 from torch.nn.functional import affine_grid, grid_sample, interpolate
 
-TRIES = 10
+TRIES = 10  # attempts to find a crop that fits
 
 
 @dataclass(frozen=True)
 class Crop:
     """Random resized crop (Szegedy et al., 2015), as in torchvision.
 
-    A try draws a share of the image's area uniformly from `scale` and a ratio of width to height
-    log-uniformly from `ratio`; sides are rounded. The first of ten tries that fits into the image
-    counts, at a place drawn uniformly; if none fits, the largest centred crop of a ratio nearest
-    to the image's own. With probability `flip` the view is mirrored left to right.
+    Each attempt draws a fraction of the image's area uniformly from `scale` and an aspect ratio (width to height)
+    log-uniformly from `ratio`, and rounds the sides. The first of ten attempts that fits into the image is used, at a
+    uniformly random position. If none fits, the crop is the largest centred one whose ratio is nearest to the image's.
+    With probability `flip` the view is mirrored left to right.
     """
 
     scale: tuple[float, float] = (0.2, 1.0)
@@ -33,7 +33,7 @@ class Crop:
     flip: float = 0.5
 
     def draw(self, n: int, rng: torch.Generator) -> dict[str, Tensor]:
-        # All ten tries are drawn, needed or not, and none of them knows the image's shape.
+        # All ten attempts are drawn, needed or not, so that drawing does not depend on the image's shape.
         return {
             "crop_area": uniform(n, TRIES, low=self.scale[0], high=self.scale[1], rng=rng),
             "crop_ratio": uniform(n, TRIES, low=math.log(self.ratio[0]), high=math.log(self.ratio[1]), rng=rng).exp(),
@@ -42,7 +42,7 @@ class Crop:
         }
 
     def boxes(self, draws: Mapping[str, Tensor], h: int, w: int) -> Tensor:
-        """Top, left, height and width of each row's crop: (n, 4), int64, on the CPU."""
+        """Return top, left, height and width of each row's crop: (n, 4), int64, on the CPU."""
         area = draws["crop_area"] * (h * w)
         height = (area / draws["crop_ratio"]).sqrt().round()
         width = (area * draws["crop_ratio"]).sqrt().round()
@@ -65,12 +65,12 @@ class Crop:
 
 @dataclass(frozen=True)
 class Affine:
-    """Small movements of a drawing about its centre: zoom and aspect, then shear, rotation and shift.
+    """Transform a drawing slightly about its centre: zoom and aspect ratio, then shear, rotation and shift.
 
-    Zoom is log-uniform (below 1 the drawing shrinks), the ratio of its width to its height
-    log-uniform at constant area, rotation uniform in ±`rotation` degrees, shear uniform in ±`shear`
-    (columns move against rows by that share), shift uniform in ±`shift` of the side, each way.
-    Bilinear, without antialiasing; beyond the edge the edge's pixels repeat.
+    Zoom is log-uniform (below 1 the drawing shrinks), the aspect ratio (width to height) log-uniform at constant area,
+    rotation uniform in ±`rotation` degrees, shear uniform in ±`shear` (the horizontal offset per unit of height), and
+    shift uniform in ±`shift` of the side, horizontally and vertically. Interpolation is bilinear without antialiasing;
+    pixels beyond the edge repeat those at the edge.
     """
 
     rotation: float = 20.0
@@ -90,28 +90,29 @@ class Affine:
         }
 
     def inverse(self, draws: Mapping[str, Tensor]) -> Tensor:
-        """(n, 2, 3): from a place in the view to its place in the drawing, both in [-1, 1], x before y."""
+        """Return maps (n, 2, 3) from a point (x, y) in the view to its point in the drawing, both in [-1, 1]."""
         cos, sin = draws["rotation"].cos(), draws["rotation"].sin()
         zeros, ones = torch.zeros_like(cos), torch.ones_like(cos)
         stretch = draws["ratio"].sqrt()
-        turn_back = _two_by_two(cos, sin, -sin, cos)
-        shear_back = _two_by_two(ones, -draws["shear"], zeros, ones)
-        zoom_back = _two_by_two(1 / (draws["zoom"] * stretch), zeros, zeros, stretch / draws["zoom"])
-        linear = zoom_back @ shear_back @ turn_back
-        shift = 2 * draws["shift"][:, :, None]  # the side is 2 long in these coordinates
+        unrotate = _two_by_two(cos, sin, -sin, cos)
+        unshear = _two_by_two(ones, -draws["shear"], zeros, ones)
+        unzoom = _two_by_two(1 / (draws["zoom"] * stretch), zeros, zeros, stretch / draws["zoom"])
+        linear = unzoom @ unshear @ unrotate
+        shift = 2 * draws["shift"][:, :, None]  # in these coordinates a side has length 2
         return torch.cat([linear, -linear @ shift], 2)
 
     def apply(self, images: Tensor, draws: Mapping[str, Tensor]) -> Tensor:
-        """images (n, c, size, size) floating-point -> the same shape."""
+        """Transform floating-point images (n, c, size, size); the shape stays the same."""
         grid = affine_grid(self.inverse(draws).to(images), list(images.shape), align_corners=False)
         return grid_sample(images, grid, padding_mode="border", align_corners=False)
 
 
 def resize_weights(start: Tensor, length: Tensor, size: int, span: int, flip: Tensor | None = None) -> Tensor:
-    """Weights of antialiased bilinear resizing of `length` of `span` pixels, from `start`, to `size`: (n, size, span).
+    """Return weights (n, size, span) that resize `length` of `span` pixels, from `start` on, to `size` pixels.
 
-    Output pixel i is centred at start + (i + ½)·length/size and weighs input pixel j by a triangle
-    over j's centre, as wide as the larger of the two pixels, within the crop, summing to 1.
+    The interpolation is bilinear with antialiasing. Output pixel i is centred at start + (i + ½)·length/size. It weighs
+    input pixel j by a triangular function of the distance to j's centre, as wide as the larger of an input and an
+    output pixel. Pixels outside the crop have weight 0, and the weights sum to 1.
     """
     start, length = start[:, None].float(), length[:, None].float()
     out = torch.arange(size, dtype=torch.float32, device=start.device).add_(0.5).expand(len(start), size)
@@ -124,28 +125,28 @@ def resize_weights(start: Tensor, length: Tensor, size: int, span: int, flip: Te
     centre = (start + out * step) / reach
     pixel = (pixel / reach).where(inside, torch.inf)
     weights = (pixel[:, None] - centre[:, :, None]).abs_().clamp_(max=1).sub_(1)
-    return weights.div_(weights.sum(2, keepdim=True))  # both negative: one pass less
+    return weights.div_(weights.sum(2, keepdim=True))  # both are negative, which saves a negation
 
 
 def resample(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """R X Cᵀ for every image and channel: images (n, c, h, w), rows (n, size, h), columns (n, size, w)."""
+    """Return R X Cᵀ for every image and channel: images (n, c, h, w), rows (n, size, h), columns (n, size, w)."""
     n, c, h, w = images.shape
     narrow = torch.bmm(images.to(rows.dtype).reshape(n, c * h, w), columns.transpose(1, 2))
     return torch.matmul(rows[:, None], narrow.view(n, c, h, -1))
 
 
 def resample_one(image: Tensor, box: list[int], flip: bool, size: int) -> Tensor:
-    """(c, h, w) -> (1, c, size, size) by interpolation: on a CPU faster where the matrices are mostly zeros."""
+    """Crop and resize one image (c, h, w) to (1, c, size, size), without matrices: faster for large images on a CPU."""
     top, left, height, width = box
     crop = image[:, top : top + height, left : left + width]
     crop = (crop.flip(2) if flip else crop).float()[None]
-    # Where nothing shrinks the triangle is plain bilinear interpolation, which torch does three times faster.
+    # If no side shrinks, antialiasing changes nothing, and without it torch is three times as fast.
     shrinks = height > size or width > size
     return interpolate(crop, (size, size), mode="bilinear", align_corners=False, antialias=shrinks)
 
 
 def centre_square(images: Tensor, size: int) -> Tensor:
-    """The largest centred square of images (n, c, h, w), resized to `size` with antialiasing, in float32."""
+    """Return the largest centred square of images (n, c, h, w), resized to `size` with antialiasing, in float32."""
     h, w = images.shape[2:]
     side = min(h, w)
     top, left = (h - side) // 2, (w - side) // 2
@@ -158,11 +159,12 @@ def centre_square(images: Tensor, size: int) -> Tensor:
 
 
 def uniform(*shape: int, low: float, high: float, rng: torch.Generator) -> Tensor:
+    """Return uniform random numbers in [low, high), float64."""
     return torch.rand(*shape, generator=rng, dtype=torch.float64) * (high - low) + low
 
 
 def chance(n: int, p: float, rng: torch.Generator) -> Tensor:
-    """(n,) bool, true with probability p: never for 0, always for 1."""
+    """Return (n,) bool, true with probability p: never for 0, always for 1."""
     return torch.rand(n, generator=rng, dtype=torch.float64) < p
 
 

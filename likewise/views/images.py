@@ -1,4 +1,4 @@
-"""Views of images: crops, small movements, colours and blur, batched, after the recipes of the papers."""
+"""Augment batches of images by crops, small affine transformations, colours and blur, with the papers' settings."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -12,12 +12,12 @@ from likewise.views.blur import Blur, blur_matrices, blur_weights, radius_for
 from likewise.views.colour import Jitter, Recolouring, recolouring, solarise
 from likewise.views.crops import Affine, Crop, centre_square, chance, resample, resample_one, resize_weights
 
-MEAN = {1: (0.5,), 3: (0.485, 0.456, 0.406)}  # of ImageNet for three channels
+MEAN = {1: (0.5,), 3: (0.485, 0.456, 0.406)}  # ImageNet's for three channels
 STD = {1: (0.5,), 3: (0.229, 0.224, 0.225)}
 
-# Above this many pixels an image, a CPU goes image by image: the matrices are mostly zeros then.
+# Above this many pixels per image, a CPU processes image by image, because the matrices are mostly zeros.
 LARGE = 80 * 80
-# Values of a chunk on a CPU: chunk, product and result stay in the second-level cache.
+# Values per chunk on a CPU, so that the chunk, the product and the result fit into the second-level cache.
 CHUNK = 2**18
 
 
@@ -34,7 +34,7 @@ class PlainViews:
         check_whole("size", self.size, 2)
         if self.channels not in MEAN:
             raise ValueError(f"channels must be 1 or 3, got {self.channels!r}")
-        # Empty: the usual ones of so many channels.
+        # If empty, use the defaults for this number of channels.
         object.__setattr__(self, "mean", self.mean or MEAN[self.channels])
         object.__setattr__(self, "std", self.std or STD[self.channels])
         if not len(self.mean) == len(self.std) == self.channels:
@@ -42,7 +42,7 @@ class PlainViews:
             raise ValueError(f"mean and std must have {self.channels} numbers each, got {got}")
 
     def draw(self, n: int, rng: torch.Generator) -> Draws:
-        return Draws({"row": torch.arange(n)})  # nothing is drawn; only the rows are counted
+        return Draws({"row": torch.arange(n)})  # no random numbers; only keeps the number of rows
 
     @torch.no_grad()
     def apply(self, items: Tensor, draws: Draws) -> Tensor:
@@ -51,7 +51,7 @@ class PlainViews:
 
     @torch.no_grad()
     def plain(self, items: Tensor) -> Tensor:
-        """(n, c, h, w) uint8 -> (n, c, size, size) float32."""
+        """Resize and normalise images, (n, c, h, w) uint8 to (n, c, size, size) float32."""
         self._check(items)
         out = self._empty(items)
         with full_precision(items.device):
@@ -60,7 +60,7 @@ class PlainViews:
         return out
 
     def restored(self, views: Tensor) -> Tensor:
-        """Views (n, c, size, size) before they were normalised, 0 to 1."""
+        """Undo the normalisation of views (n, c, size, size), giving values of 0 to 1."""
         mean, std = (torch.tensor(x, device=views.device)[:, None, None] for x in (self.mean, self.std))
         return views * std + mean
 
@@ -77,17 +77,17 @@ class PlainViews:
         return torch.empty(shape, dtype=torch.float32, device=images.device)
 
     def _normalise(self, images: Tensor, out: Tensor) -> None:
-        """Values of 0 to 255 -> (x / 255 − mean) / std."""
+        """Write (x / 255 − mean) / std into `out`, for values x of 0 to 255."""
         for channel, (mean, std) in enumerate(zip(self.mean, self.std, strict=True)):
             torch.mul(images[:, channel], 1 / (255 * std), out=out[:, channel]).sub_(mean / std)
 
 
 @dataclass(frozen=True)
 class PhotoViews(PlainViews):
-    """Crop, flip, colour jitter, greyscale, blur, solarise, in this order; a part that is None is left out.
+    """Crop, flip, jitter colours, turn grey, blur and solarise, in this order; a step that is None is skipped.
 
-    `grey` is the probability of greyscale, `solarise` that of inverting what is at least `threshold`
-    of [0, 1]. Values are cut to [0, 1] once, before solarising, so that all before it is linear.
+    `grey` is the probability of greyscale, `solarise` the probability of inverting values of at least `threshold`, in
+    [0, 1]. Values are clamped to [0, 1] once, before solarising, so that all steps before it are linear.
     """
 
     crop: Crop = field(default_factory=Crop)
@@ -111,7 +111,7 @@ class PhotoViews(PlainViews):
 
     @torch.no_grad()
     def apply(self, items: Tensor, draws: Draws) -> Tensor:
-        """(n, c, h, w) uint8 -> (n, c, size, size) float32 on the images' device."""
+        """Augment images, (n, c, h, w) uint8 to (n, c, size, size) float32, on their device."""
         self._check(items, draws)
         colours = recolouring(draws.values, self.mean, self.std, items.device)
         out = self._empty(items)
@@ -129,11 +129,11 @@ class PhotoViews(PlainViews):
         boxes = self.crop.boxes(draws.values, h, w).to(device)
         flips = draws.values["flip"].to(device)
         for chunk in chunks(images):
-            # Rows and columns in one tensor (2k, size, max(h, w)), rows first: half as many calls.
+            # Rows and columns in one tensor (2k, size, max(h, w)), rows first, to halve the number of calls.
             start, length = boxes[chunk, :2].T.flatten(), boxes[chunk, 2:].T.flatten()
             flip = torch.cat([torch.zeros_like(flips[chunk]), flips[chunk]])
             weights = resize_weights(start, length, size, max(h, w), flip)
-            average = weights.mean(1)  # of the view before its blur, which colours start from
+            average = weights.mean(1)  # gives the mean of the view before its blur, which the colours need
             if self.blur is not None:
                 blur_weights(weights, *self.blur.kernels(draws.rows(chunk).values))
             rows, columns = weights[:, :, :h].chunk(2)[0], weights[:, :, :w].chunk(2)[1]
@@ -159,10 +159,10 @@ class PhotoViews(PlainViews):
 
 @dataclass(frozen=True)
 class DrawingViews(PlainViews):
-    """For digits, glyphs and drawings: moved a little instead of cropped, and never mirrored into another meaning.
+    """Augment digits, glyphs and drawings: move them a little, but do not crop or mirror, which can change the meaning.
 
-    The largest centred square, resized, is moved by `affine`, then blurred where `blur` is given; then come colour
-    jitter and greyscale, with probability `grey`, where they are.
+    The largest centred square is resized and transformed by `affine`, then blurred if `blur` is given, jittered if
+    `jitter` is given, and turned grey with probability `grey`.
     """
 
     affine: Affine = field(default_factory=Affine)
@@ -182,7 +182,7 @@ class DrawingViews(PlainViews):
 
     @torch.no_grad()
     def apply(self, items: Tensor, draws: Draws) -> Tensor:
-        """(n, c, h, w) uint8 -> (n, c, size, size) float32 on the images' device."""
+        """Augment images, (n, c, h, w) uint8 to (n, c, size, size) float32, on their device."""
         self._check(items, draws)
         out = self._empty(items)
         coloured = self.jitter is not None or bool(self.grey)
@@ -203,19 +203,19 @@ class DrawingViews(PlainViews):
 
 
 def _moco_v1(size: int, channels: int) -> Augmentation:
-    """He et al., 2019, after InstDisc: no blur, and colours always jittered."""
+    """Return the views of He et al., 2019, after InstDisc: without blur, colours always jittered."""
     return PhotoViews(size, channels, jitter=Jitter(0.4, 0.4, 0.4, 0.4, p=1.0), grey=0.2)
 
 
 def _moco_v2(size: int, channels: int) -> Augmentation:
-    """Chen et al., 2020b."""
+    """Return the views of Chen et al., 2020b."""
     return PhotoViews(
         size, channels, jitter=Jitter(0.4, 0.4, 0.4, 0.1, p=0.8), grey=0.2, blur=Blur(radius_for(size), p=0.5)
     )
 
 
 def _simclr(size: int, channels: int) -> Augmentation:
-    """Chen et al., 2020a: colours at strength 1 and blur; up to 32 pixels at strength ½ and none, as for CIFAR-10."""
+    """Return the views of Chen et al., 2020a: blur and colour strength 1; up to 32 pixels ½ and no blur (CIFAR-10)."""
     if size <= 32:
         jitter, blur = Jitter(0.4, 0.4, 0.4, 0.1, p=0.8), None
     else:
@@ -224,9 +224,9 @@ def _simclr(size: int, channels: int) -> Augmentation:
 
 
 def _captions(size: int, channels: int) -> Augmentation:
-    """For images with words: all of the image stays in view, often smaller, as another hand may draw it.
+    """Return views for images with captions: the image stays in view as a whole, often smaller.
 
-    No mirror images and no other hues, since captions speak of sides and colours.
+    It is not mirrored and keeps its hues, because captions mention sides and colours.
     """
     affine = Affine(rotation=10.0, zoom=(0.5, 1.2), ratio=(4 / 5, 5 / 4), shear=0.1, shift=0.1)
     return DrawingViews(size, channels, affine=affine, jitter=Jitter(0.4, 0.4, 0.4, 0.0, p=0.8), grey=0.2)
@@ -243,7 +243,7 @@ PRESETS: dict[str, Callable[[int, int], Augmentation]] = {
 
 
 def chunks(images: Tensor) -> Iterator[slice]:
-    """Slices of rows: few enough to stay in a CPU's cache, all at once on an accelerator."""
+    """Yield slices of rows: small enough for a CPU's cache, all rows at once on an accelerator."""
     n, on_cpu = len(images), images.device.type == "cpu"
     count = -(-images.numel() // CHUNK) if on_cpu else 1
     step = -(-n // max(1, count))
@@ -251,7 +251,7 @@ def chunks(images: Tensor) -> Iterator[slice]:
 
 
 def full_precision(device: torch.device) -> AbstractContextManager[object]:
-    """Autocast off: a weight of eight bits would move a crop's edges."""
+    """Disable autocast: weights in bfloat16, with 8 bits of precision, would move the edges of a crop."""
     if torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type):
         return torch.autocast(device.type, enabled=False)
     return nullcontext()

@@ -1,4 +1,4 @@
-"""Views of vectors: standardised, with noise and with some features set to their mean."""
+"""Augment vectors: standardise them, add noise and set some features to their mean."""
 
 from dataclasses import dataclass
 
@@ -10,13 +10,13 @@ from likewise.views.augmentation import Draws, check_draws, check_whole
 
 @dataclass(frozen=True)
 class VectorViews:
-    """For rows of features: each is standardised, (x − mean) / std, then disturbed.
+    """Standardise rows of features, (x − mean) / std, and disturb them.
 
-    Gaussian noise of standard deviation `noise` is added to every feature, and each feature is
-    replaced by its mean, 0, with probability `dropout`. `fitted` takes mean and std from data.
+    Gaussian noise of standard deviation `noise` is added to every feature, and each feature is replaced by its mean, 0,
+    with probability `dropout`. `fitted` takes mean and std from data.
     """
 
-    size: int  # features
+    size: int  # number of features
     noise: float = 0.3
     dropout: float = 0.2
     mean: tuple[float, ...] = ()
@@ -32,7 +32,7 @@ class VectorViews:
 
     @classmethod
     def fitted(cls, vectors: Tensor, noise: float = 0.3, dropout: float = 0.2) -> "VectorViews":
-        """With the mean and standard deviation of each feature of vectors (n, f); a constant feature's counts as 1."""
+        """Return views with the mean and standard deviation of vectors (n, f); 1 for a constant feature's deviation."""
         std, mean = torch.std_mean(vectors.double(), dim=0, correction=0)
         std = std.where(std > 0, 1)
         return cls(vectors.shape[1], noise, dropout, tuple(mean.tolist()), tuple(std.tolist()))
@@ -44,7 +44,7 @@ class VectorViews:
 
     @torch.no_grad()
     def apply(self, items: Tensor, draws: Draws) -> Tensor:
-        """(n, f) -> (n, f) float32 on the vectors' device."""
+        """Augment vectors, (n, f) to (n, f) float32, on their device."""
         out = self.plain(items)
         check_draws("vectors", items, draws)
         out += draws.values["noise"].to(out.device)

@@ -328,7 +328,7 @@ def test_what_is_chosen_for_sequences_is_said():
         "encoder.name = sensors: 2 channels of a series",
         "training.batch_size = 64: each sequence has many frames",
         "optimizer.lr = 0.001: products of rows of any length are learned in smaller steps",
-        "pairs.window = 60: three quarters of the training sequences are no longer than 60 samples, in whole frames of 4",
+        "pairs.window = 60: three quarters of the training sequences are at most 60 samples long, in whole frames of 4",
     )
     assert (ready.recipe.encoder.head, ready.recipe.pairs.preset, ready.recipe.pairs.horizon) == ("steps", "none", 12)
 
@@ -349,12 +349,12 @@ def test_the_reason_for_a_window_names_the_length_it_is_made_of():
 
     ragged = series(t=100, lengths=np.repeat([21, 33, 41, 100], 12)) | {"is_test": np.zeros(48, dtype=bool)}
     assert why(ragged, "cpc") == (
-        "pairs.window = 52: three quarters of the training sequences are no longer than 55 samples, in whole frames of 4"
+        "pairs.window = 52: three quarters of the training sequences are at most 55 samples long, in whole frames of 4"
     )
     assert why(ragged, "simclr") == (
         "pairs.window = 24: 27 samples is three quarters of the training sequences' median length, in whole frames of 4"
     )
-    assert why(ragged | {"rate": 50}, "cpc").endswith(" no longer than 55 samples (1.1 s), in whole frames of 4")
+    assert why(ragged | {"rate": 50}, "cpc").endswith(" at most 55 samples (1.1 s) long, in whole frames of 4")
     assert why(series(t=1000), "cpc") == "pairs.window = 512: at most 128 frames of 4 samples are chosen by default"
 
 

@@ -176,7 +176,7 @@ def test_what_is_hidden_lies_at_the_mean():
 CASES = {
     "sequences must be of shape (n, t, 3), got (2, 20, 1)": lambda views: views.plain(torch.zeros(2, 20, 1)),
     "sequences must be of shape (n, t, 3), got (2, 3)": lambda views: views.plain(torch.zeros(2, 3)),
-    "draws must be of as many rows as items, 2, got 5": lambda views: views.apply(
+    "draws must have 2 rows like the sequences, got 5": lambda views: views.apply(
         torch.zeros(2, 20, 3), views.draw(5, rng())
     ),
 }
