@@ -1,9 +1,9 @@
-"""Encoders: from an item to its features (n, dim), and heads from there to the embedding (n, d).
+"""Define encoders, from items to features (n, dim), and heads, from features to embeddings (n, d).
 
 encoders.build("resnet18", channels=3, size=32)     a ResNet, a ViT, an MLP, or module:callable
 encoders.build("audio_8k", channels=1, samples=4000)    convolutions and a causal context, for sequences
 encoders.build_head("mlp", encoder.dim, 128)        a projection head
-encoders.load_weights(encoder, "resnet18.pth")      weights from elsewhere, or from a run
+encoders.load_weights(encoder, "resnet18.pth")      weights from torchvision, timm, … or from a run
 """
 
 from likewise.encoders.batch_norm import has_batch_norm, split_batch_norm

@@ -1,4 +1,4 @@
-"""From items to their features: through a network, in parts that fit in memory."""
+"""Compute the features of items by a network, in batches that fit in memory."""
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
@@ -27,17 +27,17 @@ def features(
 ) -> Tensor:
     """Return embeddings (n, d) float32 of some items, in evaluation mode, on the host.
 
-    A long sequence is embedded in pieces, and is their mean, weighted by their length. `tell_share` is called after
-    every part with the share of the items that is done, 0 to 1.
+    A long sequence is embedded in pieces, whose mean, weighted by length, is its embedding. `tell_share` is called
+    after every batch with the fraction of the items that is done, 0 to 1.
     """
     parameter = place_of(network)
     embeddings: Tensor | None = None
     done = 0.0
     with evaluating(network):
-        quickest = for_inference(network)
+        fast_network = for_inference(network)
         for part in items.main.pieces(ids):
             rows = augmentation.plain(torch.from_numpy(part.data).to(parameter.device)).to(parameter.dtype)
-            vectors = quickest(rows).float().cpu() * torch.from_numpy(part.shares)[:, None]
+            vectors = fast_network(rows).float().cpu() * torch.from_numpy(part.shares)[:, None]
             embeddings = vectors.new_zeros(len(ids), vectors.shape[1]) if embeddings is None else embeddings
             embeddings.index_add_(0, torch.from_numpy(part.places), vectors)
             done += float(part.shares.sum())
@@ -48,13 +48,13 @@ def features(
 
 def for_inference(network: nn.Module) -> nn.Module:
     """Return the fastest network in evaluation mode that gives the same features: a copy, or the network itself."""
-    # Folding was measured on CPUs only, so accelerators run the network as it is.
+    # Folding was only measured on CPUs, so accelerators run the network unchanged.
     return folded(network) if place_of(network).device.type == "cpu" else network
 
 
 @contextmanager
 def evaluating(network: nn.Module) -> Iterator[None]:
-    """Put a network into evaluation mode, and then each of its modules back into the mode that it was in."""
+    """Put a network into evaluation mode, and afterwards restore the mode of each of its modules."""
     modes = [(module, module.training) for module in network.modules()]
     network.eval()
     try:
@@ -73,31 +73,32 @@ def frame_features(
     places: NDArray[np.int64],
     starts: NDArray[np.int64],
 ) -> Tensor:
-    """Return contexts (m, d) float32 of some frames: of the sequence ids[place], from sample `start` on, (m,) each."""
-    network.eval()  # a copy is what is evaluated, so nobody's mode changes
+    """Return contexts (m, d) float32 of m frames: frame i begins at sample starts[i] of sequence ids[places[i]]."""
+    network.eval()  # callers pass a copy, so its mode need not be restored
     parameter = place_of(network)
-    found = torch.zeros(len(places), network.dim)
+    frame_contexts = torch.zeros(len(places), network.dim)
     piece = max(1, PIECE // network.hop) * network.hop
     for part in items.main.pieces(ids, network.hop):
         rows = augmentation.plain(torch.from_numpy(part.data).to(parameter.device)).to(parameter.dtype)
         contexts = network.contexts(rows).float().cpu()
-        for row, (place, first) in enumerate(zip(part.places, part.starts, strict=True)):
-            mine = np.flatnonzero((places == place) & (starts // piece * piece == first))
-            frame = torch.from_numpy((starts[mine] - first) // network.hop).clamp(max=contexts.shape[1] - 1)
-            found[mine] = contexts[row, frame]
-    return found
+        for row, (sequence, first) in enumerate(zip(part.places, part.starts, strict=True)):
+            wanted = np.flatnonzero((places == sequence) & (starts // piece * piece == first))
+            frame = torch.from_numpy((starts[wanted] - first) // network.hop).clamp(max=contexts.shape[1] - 1)
+            frame_contexts[wanted] = contexts[row, frame]
+    return frame_contexts
 
 
 @torch.no_grad()
 def text_features(network: nn.Module, tokenizer: Tokenizer, texts: Sequence[str], length: int) -> Tensor:
     """Return embeddings (n, d) float32 of texts, at most `length` tokens of each, in evaluation mode, on the host."""
     with evaluating(network):
-        where = place_of(network).device
+        device = place_of(network).device
         tokens = tokenizer.encode(texts, length)
-        return torch.cat([network(trimmed(part.to(where))).float().cpu() for part in torch.split(tokens, ROWS_AT_ONCE)])
+        batches = torch.split(tokens, ROWS_AT_ONCE)
+        return torch.cat([network(trimmed(batch.to(device))).float().cpu() for batch in batches])
 
 
 def place_of(network: nn.Module) -> Tensor:
-    """Return a tensor that is on the network's device and of its dtype."""
+    """Return a tensor that has the network's device and dtype: its first floating-point parameter or buffer."""
     tensors = itertools.chain(network.parameters(), network.buffers())
     return next((tensor for tensor in tensors if tensor.is_floating_point()), torch.empty(0))

@@ -1,7 +1,7 @@
-"""Batch norm folded into the convolution before it, for inference on a CPU.
+"""Fold batch norms into the convolutions before them, for faster inference on a CPU.
 
-In evaluation mode a batch norm is a fixed scale and shift of every channel. The convolution before it can apply both by
-other weights and a bias, which saves a pass over memory for each norm.
+In evaluation mode a batch norm is a fixed scale and shift of every channel. The convolution before it can apply both
+through changed weights and a bias, which saves a pass over memory for each norm.
 """
 
 import copy
@@ -16,8 +16,8 @@ from likewise.encoders.resnet import BasicBlock, Bottleneck, ResNet
 def folded(network: nn.Module) -> nn.Module:
     """Return a copy of `network`, in evaluation mode, without the batch norms of its ResNet.
 
-    A network that has no ResNet of ours in it is returned as it is: only of our own do we know that each norm follows
-    its convolution and nothing else reads what is between them. So is a network that was folded before.
+    A network without a `ResNet` of this package is returned unchanged, and so is one that was folded before. For other
+    networks it is not known that each norm follows its convolution and that nothing else reads the value in between.
     """
     if not any(isinstance(part, ResNet) and isinstance(part.bn1, _BatchNorm) for part in network.modules()):
         return network
@@ -34,10 +34,10 @@ def folded(network: nn.Module) -> nn.Module:
 
 
 def _fold(part: nn.Module, norms: dict[str, str]) -> None:
-    """Fold each norm, by its name, into the convolution that names it."""
-    for before, name in norms.items():
-        convolution, norm = part.get_submodule(before), part.get_submodule(name)
+    """Fold each norm into its convolution; `norms` maps the convolution's name to the norm's name."""
+    for convolution_name, norm_name in norms.items():
+        convolution, norm = part.get_submodule(convolution_name), part.get_submodule(norm_name)
         assert isinstance(convolution, nn.Conv2d)
         assert isinstance(norm, _BatchNorm)
-        setattr(part, before, fuse_conv_bn_eval(convolution, norm))
-        setattr(part, name, nn.Identity())
+        setattr(part, convolution_name, fuse_conv_bn_eval(convolution, norm))
+        setattr(part, norm_name, nn.Identity())

@@ -1,9 +1,9 @@
-"""Projection heads: from the features of the encoder to the space in which the loss compares.
+"""Define projection heads, from the features of the encoder to the embeddings that the loss compares.
 
-`linear` is MoCo v1's, `mlp` MoCo v2's (Chen et al., 2020), `mlp_bn` SimCLR's, and `none`
-compares the features themselves. After training the head is thrown away.
+`linear` is MoCo v1's, `mlp` MoCo v2's (Chen et al., 2020), `mlp_bn` SimCLR's; with `none` the loss compares the
+features themselves. The head is discarded after training.
 
-CPC's is another: `StepsAhead`, one matrix for each step that it looks ahead.
+CPC has a head of another kind, `StepsAhead`: one matrix for each step that it looks ahead.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from likewise.encoders.inputs import check_known, check_whole
 
 
 class Head(nn.Sequential):
-    """Features (n, in_dim) to embeddings (n, dim)."""
+    """Map features (n, in_dim) to embeddings (n, dim)."""
 
     def __init__(self, dim: int, *layers: nn.Module) -> None:
         super().__init__(*layers)
@@ -30,7 +30,7 @@ def mlp(in_dim: int, out_dim: int, hidden: int) -> Head:
 
 
 def mlp_bn(in_dim: int, out_dim: int, hidden: int) -> Head:
-    """Without biases: the norm after each layer would take them away again."""
+    """Return SimCLR's head; its layers have no biases, because the norms after them would cancel those."""
     return Head(
         out_dim,
         nn.Linear(in_dim, hidden, bias=False),
@@ -46,7 +46,7 @@ def none(in_dim: int, out_dim: int, hidden: int) -> Head:
 
 
 class StepsAhead(nn.Module):
-    """W_k of CPC: contexts (n, f, in_dim) to what is expected k = 1 … horizon frames later, (n, f, horizon, dim)."""
+    """Predict from contexts (n, f, in_dim) the frames k = 1 … horizon later, (n, f, horizon, dim): W_k of CPC."""
 
     def __init__(self, in_dim: int, dim: int, horizon: int) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ HEADS: dict[str, Callable[[int, int, int], Head]] = {"linear": linear, "mlp": ml
 
 
 def build_head(kind: str, in_dim: int, out_dim: int, hidden: int | None = None) -> Head:
-    """A head of this kind; `hidden` is in_dim where not given. Its `dim` is out_dim, for `none` in_dim."""
+    """Build a head of this kind; `hidden` defaults to in_dim. Its `dim` is out_dim, or in_dim for `none`."""
     check_known("head", kind, HEADS)
     hidden = in_dim if hidden is None else hidden
     for name, number in {"in_dim": in_dim, "out_dim": out_dim, "hidden": hidden}.items():

@@ -1,4 +1,4 @@
-"""What every encoder asks of its arguments, said once: a bad one is a single `ValueError` sentence."""
+"""Validate the arguments of encoders; an invalid one raises a `ValueError` of one sentence."""
 
 import difflib
 from collections.abc import Iterable
@@ -12,14 +12,14 @@ def check_whole(name: str, number: int | None) -> None:
 
 
 def check_images(images: Tensor, channels: int, size: int | None = None) -> None:
-    """Expect (n, c, h, w) of `channels` and, where given, of `size`."""
+    """Raise an error unless images are (n, channels, h, w), and of this size if one is given."""
     if images.ndim != 4 or images.shape[1] != channels or (size and images.shape[2:] != (size, size)):
         expected = f"(n, {channels}, {size}, {size})" if size else f"(n, {channels}, h, w)"
         raise ValueError(f"images must be of shape {expected}, got {tuple(images.shape)}")
 
 
 def check_known(what: str, name: str, known: Iterable[str], besides: str = "") -> None:
-    """Expect one of the `known` names; a near miss is told the nearest."""
+    """Raise an error unless `name` is one of the `known` names; the error suggests the nearest one."""
     names = list(known)
     if name not in names:
         near = difflib.get_close_matches(str(name), names, n=1)

@@ -1,7 +1,7 @@
-"""An encoder of vectors: three linear layers, the first two followed by layer norm and ReLU.
+"""Define an encoder of vectors: three linear layers, the first two followed by layer norm and ReLU.
 
-Layer norm, because it looks at one row alone: no row of a batch can find its pair by the
-statistics they share, and a row's features do not depend on the batch it came in.
+Layer norm only depends on a single row. So a row cannot recognize its pair by shared batch statistics, and its features
+do not depend on the rest of the batch.
 """
 
 from torch import Tensor, nn
@@ -10,7 +10,7 @@ from likewise.encoders.inputs import check_whole
 
 
 class MLP(nn.Module):
-    """Vectors (n, f) to features (n, dim)."""
+    """Map vectors (n, f) to features (n, dim)."""
 
     def __init__(self, features: int, *, hidden: int = 512, dim: int = 256) -> None:
         super().__init__()

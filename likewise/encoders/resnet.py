@@ -1,10 +1,9 @@
-"""ResNets (He et al., 2016) up to the pooled features, with torchvision's parameter names and no classifier.
+"""Define ResNets (He et al., 2016) up to the pooled features, with torchvision's parameter names and no classifier.
 
-Each stage halves the image and widens it. The stem comes in two kinds: `imagenet`, a 7 × 7
-convolution of stride 2 and a pooling, which leaves a quarter of each side, and `small`, one
-3 × 3 convolution of stride 1 (SimCLR's for CIFAR), which leaves images of 64 pixels or less as
-they are. Convolutions start from He's normal distribution over outputs, norms from weight 1;
-the last norm of a block does not start from 0, as in torchvision by default.
+Each stage halves the sides of the image and has more channels. There are two stems: `imagenet`, a 7 × 7 convolution of
+stride 2 and a pooling, which leaves a quarter of each side, and `small`, one 3 × 3 convolution of stride 1 (SimCLR's
+for CIFAR), which keeps the size and suits images of up to 64 pixels. Convolutions are initialised by He's normal
+distribution (fan-out), norms with weight 1; as in torchvision by default, the last norm of a block does not start at 0.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +21,7 @@ STEMS = ("imagenet", "small")
 
 
 class BasicBlock(nn.Module):
-    """Two 3 × 3 convolutions and the way past them."""
+    """Two 3 × 3 convolutions with a shortcut around them."""
 
     expansion = 1
 
@@ -35,14 +34,14 @@ class BasicBlock(nn.Module):
         self.downsample = _shortcut(channels, width, stride)
 
     def forward(self, images: Tensor) -> Tensor:
-        change = functional.relu(self.bn1(self.conv1(images)), inplace=True)
-        change = self.bn2(self.conv2(change))
-        past = images if self.downsample is None else self.downsample(images)
-        return functional.relu(change.add_(past), inplace=True)
+        residual = functional.relu(self.bn1(self.conv1(images)), inplace=True)
+        residual = self.bn2(self.conv2(residual))
+        shortcut = images if self.downsample is None else self.downsample(images)
+        return functional.relu(residual.add_(shortcut), inplace=True)
 
 
 class Bottleneck(nn.Module):
-    """1 × 1 to fewer channels, 3 × 3 (which carries the stride), 1 × 1 to four times as many."""
+    """Convolutions with a shortcut: 1 × 1 to fewer channels, 3 × 3 with the stride, 1 × 1 to four times as many."""
 
     expansion = 4
 
@@ -58,22 +57,22 @@ class Bottleneck(nn.Module):
         self.downsample = _shortcut(channels, wide, stride)
 
     def forward(self, images: Tensor) -> Tensor:
-        change = functional.relu(self.bn1(self.conv1(images)), inplace=True)
-        change = functional.relu(self.bn2(self.conv2(change)), inplace=True)
-        change = self.bn3(self.conv3(change))
-        past = images if self.downsample is None else self.downsample(images)
-        return functional.relu(change.add_(past), inplace=True)
+        residual = functional.relu(self.bn1(self.conv1(images)), inplace=True)
+        residual = functional.relu(self.bn2(self.conv2(residual)), inplace=True)
+        residual = self.bn3(self.conv3(residual))
+        shortcut = images if self.downsample is None else self.downsample(images)
+        return functional.relu(residual.add_(shortcut), inplace=True)
 
 
 def _shortcut(channels: int, width: int, stride: int) -> nn.Sequential | None:
-    """The way past a block; None where it is the input itself."""
+    """Return the shortcut around a block; None if it is the identity."""
     if stride == 1 and channels == width:
         return None
     return nn.Sequential(nn.Conv2d(channels, width, 1, stride, bias=False), nn.BatchNorm2d(width))
 
 
 class ResNet(nn.Module):
-    """Images (n, c, h, w) to features (n, dim)."""
+    """Map images (n, c, h, w) to features (n, dim)."""
 
     def __init__(
         self,
@@ -115,7 +114,8 @@ class ResNet(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         check_images(images, self.channels)
         if images.device.type == "cpu":
-            # What follows keeps this order, in which a CPU is faster; of one channel there is only one order.
+            # A CPU is faster with channels last, and later layers keep that order. The output is converted too, because
+            # the layout of images with one channel is ambiguous.
             images = self.conv1(images.contiguous(memory_format=torch.channels_last))
             images = images.contiguous(memory_format=torch.channels_last)
         else:
@@ -126,7 +126,7 @@ class ResNet(nn.Module):
 
 
 def resnet_tiny(*, channels: int = 3, stem: Stem = "small") -> ResNet:
-    """A ResNet for CPUs: one block a stage, 16 channels at full size, then 32, 64, 128 and 256, each stage halving."""
+    """Return a ResNet for CPUs: 16 channels at full size, then one block each of 32, 64, 128 and 256 channels."""
     halving = (2, 2, 2, 2)
     return ResNet(BasicBlock, (1, 1, 1, 1), (32, 64, 128, 256), halving, first=16, channels=channels, stem=stem)
 

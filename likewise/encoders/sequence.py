@@ -1,8 +1,8 @@
-"""Encoders of sequences: strided convolutions, then a context network that sees only the past.
+"""Define encoders of sequences: strided convolutions, then a context network that sees only the past.
 
-van den Oord et al., 2018 (CPC). Every norm looks at one frame alone (Rivière et al., 2020): statistics over
-time, or over a batch in training, would tell the context of its future. Frame i sees samples before (i + 1) · hop
-and none behind them, so what pads the end of a sequence reaches no frame of it.
+van den Oord et al., 2018 (CPC). Every norm only depends on a single frame (Rivière et al., 2020), because statistics
+over time, or over the batch, would leak the future into the context. Frame i sees the samples before (i + 1) · hop and
+none after them, so the padding after the end of a sequence does not affect its frames.
 """
 
 import math
@@ -18,21 +18,24 @@ from likewise.encoders.vit import Block
 
 
 class CausalConvolution(nn.Conv1d):
-    """Rows (n, t, c) to (n, t // stride, width): each output sees its stride and the one before, zeros before all."""
+    """Map rows (n, t, c) to (n, t // stride, width); each output sees its own stride and the one before it.
+
+    The first output sees zeros in place of the stride before it.
+    """
 
     def __init__(self, channels: int, width: int, stride: int) -> None:
         super().__init__(channels, width, 2 * stride, stride)
 
     def forward(self, rows: Tensor) -> Tensor:
         padded = functional.pad(rows, (0, 0, self.stride[0], 0))
-        # As an image of one row, channels last: that is how the rows lie in memory already.
+        # Treat it as an image of height 1 with channels last, which is the memory layout that the rows already have.
         image = padded.transpose(1, 2)[:, :, None]
-        found = functional.conv2d(image, self.weight[:, :, None], self.bias, stride=(1, self.stride[0]))
-        return found.squeeze(2).transpose(1, 2)  # not found[:, :, 0]: the gradient of an index is a copy
+        output = functional.conv2d(image, self.weight[:, :, None], self.bias, stride=(1, self.stride[0]))
+        return output.squeeze(2).transpose(1, 2)  # not output[:, :, 0], because the gradient of indexing is a copy
 
 
 class Frames(nn.Module):
-    """Samples (n, t, c) to frames (n, max(1, t // hop), width); NaN, which is padding, counts as 0."""
+    """Map samples (n, t, c) to frames (n, max(1, t // hop), width); NaN, which marks padding, counts as 0."""
 
     def __init__(self, channels: int, strides: tuple[int, ...], width: int) -> None:
         super().__init__()
@@ -52,15 +55,15 @@ class Frames(nn.Module):
         return rows
 
     def there(self, sequences: Tensor) -> Tensor:
-        """Which frames are the sequence's own and no padding, (n, f); the first always is."""
+        """Return which frames belong to the sequence and are not padding, (n, f); the first always does."""
         lengths = (~sequences.isnan().any(dim=2)).sum(dim=1)
         count = (lengths // self.hop).clamp(min=1)
-        places = torch.arange(max(1, sequences.shape[1] // self.hop), device=sequences.device)
-        return places < count[:, None]
+        frames = torch.arange(max(1, sequences.shape[1] // self.hop), device=sequences.device)
+        return frames < count[:, None]
 
 
 class Recurrent(nn.GRU):
-    """Frames (n, f, width) to contexts (n, f, dim), each of the frames up to its own."""
+    """Map frames (n, f, width) to contexts (n, f, dim); context i depends on frames 0 to i."""
 
     def __init__(self, width: int, dim: int) -> None:
         super().__init__(width, dim, batch_first=True)
@@ -70,7 +73,7 @@ class Recurrent(nn.GRU):
 
 
 class CausalTransformer(nn.Module):
-    """Frames (n, f, width) to contexts (n, f, dim) by attention over the frames up to each one's own."""
+    """Map frames (n, f, width) to contexts (n, f, dim) by attention; context i depends on frames 0 to i."""
 
     def __init__(self, width: int, dim: int, *, depth: int = 2, heads: int = 4) -> None:
         super().__init__()
@@ -84,11 +87,11 @@ class CausalTransformer(nn.Module):
 
 
 def positions(rows: Tensor) -> Tensor:
-    """Sines and cosines of each place (f, d), for sequences of any length (Vaswani et al., 2017)."""
+    """Return sinusoidal positions (f, d) for sequences of any length (Vaswani et al., 2017)."""
     f, d = rows.shape[1:]
-    place = torch.arange(f, device=rows.device, dtype=torch.float32)[:, None]
-    slowness = torch.exp(torch.arange(0, d, 2, device=rows.device) * (-math.log(10_000) / d))
-    angle = place * slowness
+    position = torch.arange(f, device=rows.device, dtype=torch.float32)[:, None]
+    frequency = torch.exp(torch.arange(0, d, 2, device=rows.device) * (-math.log(10_000) / d))
+    angle = position * frequency
     return torch.stack([angle.sin(), angle.cos()], dim=2).flatten(1)[:, :d].to(rows.dtype)
 
 
@@ -96,7 +99,7 @@ CONTEXTS: dict[str, Callable[[int, int], nn.Module]] = {"gru": Recurrent, "trans
 
 
 class SequenceEncoder(nn.Module):
-    """Sequences (n, t, c), NaN behind the end of each, to features (n, dim): the mean of its contexts."""
+    """Map sequences (n, t, c), with NaN after the end of each, to features (n, dim): the mean of the contexts."""
 
     def __init__(
         self, *, strides: tuple[int, ...], width: int, dim: int, channels: int = 1, context: str = "gru"
@@ -110,17 +113,17 @@ class SequenceEncoder(nn.Module):
 
     @property
     def hop(self) -> int:
-        """Samples from one frame to the next."""
+        """The samples from one frame to the next."""
         return self.frames.hop
 
     def contexts(self, sequences: Tensor) -> Tensor:
-        """(n, f, dim): what is known after each frame, of that frame and those before it."""
+        """Return contexts (n, f, dim): the summary of each frame and those before it."""
         return self.context(self.frames(sequences))  # type: ignore[no-any-return]
 
     def forward(self, sequences: Tensor) -> Tensor:
         contexts = self.contexts(sequences)
-        there = self.frames.there(sequences)
-        return contexts.where(there[:, :, None], 0).sum(dim=1) / there.sum(dim=1, keepdim=True)
+        is_frame = self.frames.there(sequences)
+        return contexts.where(is_frame[:, :, None], 0).sum(dim=1) / is_frame.sum(dim=1, keepdim=True)
 
 
 def check_sequences(sequences: Tensor, channels: int) -> None:
@@ -137,5 +140,5 @@ SEQUENCE_ENCODERS: dict[str, partial[SequenceEncoder]] = {
 
 
 def hop_of(network: nn.Module) -> int:
-    """Return the samples from one frame to the next, where a network has frames and contexts; else 0."""
+    """Return the samples from one frame to the next, or 0 if the network is not a `SequenceEncoder`."""
     return network.hop if isinstance(network, SequenceEncoder) else 0

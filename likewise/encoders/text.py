@@ -1,6 +1,6 @@
-"""Encoders of text: a causal transformer over tokens, read at the token that ends the text.
+"""Define encoders of text: a causal transformer over tokens, whose output at the END token is the feature.
 
-Radford et al., 2021 (CLIP). Attention looks back only, so what pads a text behind its end changes nothing.
+Radford et al., 2021 (CLIP). Attention only looks back, so the padding after the end of a text has no effect.
 """
 
 from functools import partial
@@ -14,7 +14,7 @@ from likewise.encoders.vit import Block
 
 
 class TextTransformer(nn.Module):
-    """Tokens (n, t) int64, START … END and then PADDING, to features (n, dim)."""
+    """Map tokens (n, t) int64, START … END and then PADDING, to features (n, dim)."""
 
     def __init__(self, *, dim: int, depth: int, heads: int, length: int, vocabulary: int, dropout: float = 0.0) -> None:
         super().__init__()
@@ -56,6 +56,6 @@ TEXT_ENCODERS: dict[str, partial[TextTransformer]] = {
 
 
 def build_text(name: str, vocabulary: int, dropout: float = 0.0) -> TextTransformer:
-    """An encoder of text with random weights, for so many tokens; its number of features is `dim`."""
+    """Build a text encoder with random weights for `vocabulary` tokens; its `dim` is the number of features."""
     check_known("text encoder", name, TEXT_ENCODERS)
     return TEXT_ENCODERS[name](vocabulary=vocabulary, dropout=dropout)

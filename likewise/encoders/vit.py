@@ -1,8 +1,8 @@
-"""Vision transformers (Dosovitskiy et al., 2021) up to the normed class token, with timm's parameter names.
+"""Define vision transformers (Dosovitskiy et al., 2021) up to the normalised class token, with timm's parameter names.
 
-Patches are 16 pixels wide for images of 128 pixels or more, 8 from 64, and 4 below. Linear
-layers and positions start from a truncated normal of 0.02, patches from Xavier's uniform
-distribution (Chen et al., 2021, MoCo v3), biases from 0.
+Patches are 16 pixels wide for images of 128 pixels or more, 8 from 64 pixels on, and 4 below. Linear layers and
+positions are initialised by a truncated normal distribution of standard deviation 0.02, the patch projection by
+Xavier's uniform distribution (Chen et al., 2021, MoCo v3), biases by 0.
 """
 
 import math
@@ -16,7 +16,7 @@ from likewise.encoders.inputs import check_images, check_whole
 
 
 class Attention(nn.Module):
-    """Every token looks at every other; `causal`, only at itself and those before it."""
+    """Multi-head attention among all tokens; if `causal`, a token only attends to itself and those before it."""
 
     def __init__(self, dim: int, heads: int, *, causal: bool = False) -> None:
         super().__init__()
@@ -26,12 +26,12 @@ class Attention(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         n, t, d = tokens.shape
-        # Three slices of one row rather than an axis of three: their gradients then come together in a single copy.
+        # Chunks instead of an extra axis of length 3, because their gradients are then joined in a single copy.
         query, key, value = (
             part.unflatten(2, (self.heads, -1)).transpose(1, 2) for part in self.qkv(tokens).chunk(3, dim=2)
         )  # (n, heads, t, d / heads) each
-        found = functional.scaled_dot_product_attention(query, key, value, is_causal=self.causal)
-        return self.proj(found.transpose(1, 2).reshape(n, t, d))  # type: ignore[no-any-return]
+        attended = functional.scaled_dot_product_attention(query, key, value, is_causal=self.causal)
+        return self.proj(attended.transpose(1, 2).reshape(n, t, d))  # type: ignore[no-any-return]
 
 
 class FeedForward(nn.Module):
@@ -45,7 +45,7 @@ class FeedForward(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and a feed-forward layer, each normed before, with dropout after, and added."""
+    """Attention and a feed-forward layer, each with a norm before it, dropout after it and a residual connection."""
 
     def __init__(self, dim: int, heads: int, *, causal: bool = False, dropout: float = 0.0) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class PatchEmbedding(nn.Module):
 
 
 class VisionTransformer(nn.Module):
-    """Images (n, c, size, size) to features (n, dim)."""
+    """Map images (n, c, size, size) to features (n, dim)."""
 
     def __init__(
         self, dim: int, depth: int, heads: int, *, channels: int = 3, size: int = 224, patch: int | None = None
@@ -84,7 +84,7 @@ class VisionTransformer(nn.Module):
         self.channels, self.size = channels, size
         self.dim: int = dim
         self.cls_token = nn.Parameter(torch.zeros(1, 1, dim))
-        self.pos_embed = nn.Parameter(torch.zeros(1, 1 + (size // patch) ** 2, dim))  # the class token's first
+        self.pos_embed = nn.Parameter(torch.zeros(1, 1 + (size // patch) ** 2, dim))  # class token first
         self.patch_embed = PatchEmbedding(channels, dim, patch)
         self.blocks = nn.Sequential(*(Block(dim, heads) for _ in range(depth)))
         self.norm = nn.LayerNorm(dim, eps=1e-6)
@@ -98,7 +98,7 @@ class VisionTransformer(nn.Module):
                 nn.init.trunc_normal_(module.weight, std=0.02)
                 nn.init.zeros_(module.bias)
         proj = self.patch_embed.proj
-        nn.init.xavier_uniform_(proj.weight.view(self.dim, -1))  # a patch is one long vector
+        nn.init.xavier_uniform_(proj.weight.view(self.dim, -1))  # a patch counts as one long vector
         if proj.bias is not None:
             nn.init.zeros_(proj.bias)
 
@@ -110,14 +110,14 @@ class VisionTransformer(nn.Module):
 
 
 def patch_of(size: int) -> int:
-    """The patch, in pixels, of images of `size`."""
+    """Return the side of a patch, in pixels, for images of `size`."""
     if size >= 128:
         return 16
     return 8 if size >= 64 else 4
 
 
 def resize_positions(positions: Tensor, tokens: int) -> Tensor:
-    """Positions (1, 1 + a², d), learned on a grid of a × a patches, for 1 + b² = `tokens`: (1, 1 + b², d)."""
+    """Resize positions (1, 1 + a², d), learned on a × a patches, to (1, 1 + b², d), where 1 + b² = `tokens`."""
     a, b = math.isqrt(positions.shape[1] - 1), math.isqrt(tokens - 1)
     of_class, of_grid = positions[:, :1], positions[:, 1:]
     grid = of_grid.transpose(1, 2).reshape(1, -1, a, a).float()

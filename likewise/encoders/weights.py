@@ -1,8 +1,8 @@
-"""Weights from elsewhere: torchvision's, timm's, a published checkpoint's, or those of a run.
+"""Load weights into an encoder: torchvision's, timm's, a published checkpoint's, or those of a run.
 
-Nothing in a file is run: safetensors holds tensors only, and a torch file is read with
-`weights_only=True`. Either every weight of the encoder comes from the file or the file is
-refused; classifiers and projection heads in it are left alone.
+No code in a file is executed: safetensors holds only tensors, and a torch file is read with `weights_only=True`. The
+file must have every weight of the encoder, otherwise loading raises an error; classifiers and projection heads in it
+are ignored.
 """
 
 import itertools
@@ -26,31 +26,31 @@ CLASSIFIERS = ("fc", "head", "classifier")
 
 
 def load_weights(module: nn.Module, path: str | Path) -> None:
-    """Give `module` the weights of a file, or of a run's folder, or refuse in one sentence and leave it as it was.
+    """Load the weights of a file, or of a run's folder, into `module`; on an error the module stays unchanged.
 
-    A first convolution of three channels becomes one of one channel by summing, which is what
-    it gives for a grey image. A ViT's positions are resized to its grid.
+    If the encoder takes one channel and the file three, the first convolution is summed over its channels, which gives
+    the same result for a grey image. A ViT's positions are resized to its grid.
     """
     path = Path(path)
-    found = _without_prefix(_read(path), module, path)
-    wanted = module.state_dict()
-    required = {key for key in wanted if not key.endswith("num_batches_tracked") and not _is_classifier(key)}
-    missing = [key for key in wanted if key in required and key not in found]
+    tensors = _without_prefix(_read(path), module, path)
+    expected = module.state_dict()
+    required = {key for key in expected if not key.endswith("num_batches_tracked") and not _is_classifier(key)}
+    missing = [key for key in expected if key in required and key not in tensors]
     if missing:
         raise ValueError(f"{path} must have all weights of the encoder, got none for {_some(missing)}")
-    beyond = _beyond(found, wanted)
-    if beyond:
-        raise ValueError(f"{path} must be weights of this encoder, got more than it has: {_some(beyond)}")
-    loaded = {key: _fit(module, key, found[key], like, wanted) for key, like in wanted.items() if key in found}
-    loaded = {key: value for key, value in loaded.items() if key in required or value.shape == wanted[key].shape}
-    wrong = [key for key, value in loaded.items() if value.shape != wanted[key].shape]
-    if wrong:
-        _refuse_shapes(path, wrong, loaded, wanted)
-    module.load_state_dict(loaded, strict=False)
+    surplus = _surplus(tensors, expected)
+    if surplus:
+        raise ValueError(f"{path} must be weights of this encoder, got more than it has: {_some(surplus)}")
+    fitted = {key: _fit(module, key, tensors[key], like, expected) for key, like in expected.items() if key in tensors}
+    fitted = {key: value for key, value in fitted.items() if key in required or value.shape == expected[key].shape}
+    mismatched = [key for key, value in fitted.items() if value.shape != expected[key].shape]
+    if mismatched:
+        _raise_on_shapes(path, mismatched, fitted, expected)
+    module.load_state_dict(fitted, strict=False)
 
 
 def _read(path: Path) -> dict[str, Tensor]:
-    """The tensors of a file by name, however deep its state dict lies."""
+    """Return the tensors of a file by name, also if its state dict is nested."""
     if path.is_dir():
         if not (path / "encoder.safetensors").is_file():
             raise ValueError(f"weights must be a file or a run's folder, got {path} without encoder.safetensors")
@@ -94,24 +94,24 @@ def _tensors(content: Any, path: Path) -> dict[str, Tensor]:
 
 
 def _without_prefix(tensors: dict[str, Tensor], module: nn.Module, path: Path) -> dict[str, Tensor]:
-    """The tensors under the prefix that matches most of the module's names, without it."""
+    """Return the tensors under the prefix that matches most of the module's names, with the prefix removed."""
     names = set(module.state_dict())
     chains = (itertools.product(PREFIXES, repeat=depth) for depth in range(4))
     prefixes = ["".join(chain) for chain in itertools.chain.from_iterable(chains)]
-    # Of equals the first, so the shortest, and `encoder_q.` (MoCo's queries) before `encoder.`.
+    # `max` takes the first of equals, so the shortest, and `encoder_q.` (MoCo's query encoder) before `encoder.`.
     best = max(prefixes, key=lambda prefix: sum(prefix + name in tensors for name in names))
-    found = {key.removeprefix(best): value for key, value in tensors.items() if key.startswith(best)}
-    if not names & set(found):
+    matching = {key.removeprefix(best): value for key, value in tensors.items() if key.startswith(best)}
+    if not names & set(matching):
         got, expected = _some(list(tensors)), _some(list(module.state_dict()))
         raise ValueError(f"{path} must have weights with the encoder's names, such as {expected}; got {got}")
-    return found
+    return matching
 
 
-def _fit(module: nn.Module, key: str, value: Tensor, like: Tensor, wanted: Mapping[str, Tensor]) -> Tensor:
-    """`value` in the shape of `like`, in the two cases where that is meant; as it is in all others."""
-    first = next((name for name, tensor in wanted.items() if tensor.ndim == 4), None)
-    grey = (like.shape[0], 3, *like.shape[2:]) if like.ndim == 4 and like.shape[1] == 1 else None
-    if key == first and value.shape == grey:
+def _fit(module: nn.Module, key: str, value: Tensor, like: Tensor, expected: Mapping[str, Tensor]) -> Tensor:
+    """Convert the first convolution to grey images, and a ViT's positions to its grid; return others unchanged."""
+    first_convolution = next((name for name, tensor in expected.items() if tensor.ndim == 4), None)
+    colour_shape = (like.shape[0], 3, *like.shape[2:]) if like.ndim == 4 and like.shape[1] == 1 else None
+    if key == first_convolution and value.shape == colour_shape:
         return value.sum(dim=1, keepdim=True)
     if isinstance(module, VisionTransformer) and key == "pos_embed" and _is_grid(value, like):
         return resize_positions(value, like.shape[1])
@@ -119,20 +119,20 @@ def _fit(module: nn.Module, key: str, value: Tensor, like: Tensor, wanted: Mappi
 
 
 def _is_grid(positions: Tensor, like: Tensor) -> bool:
-    """Whether `positions` are of one class token and a square of patches, another one than those of `like`."""
+    """Return whether `positions` belong to a class token and a square grid, but another grid than those of `like`."""
     if positions.ndim != 3 or positions.shape == like.shape or positions.shape[::2] != like.shape[::2]:
         return False
     patches = positions.shape[1] - 1
     return patches >= 1 and math.isqrt(patches) ** 2 == patches
 
 
-def _beyond(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> list[str]:
-    """Names in the file that the encoder lacks, in parts that it has: a deeper encoder's, not a head's."""
-    parts = {key.split(".")[0] for key in wanted}
-    return [key for key in found if key not in wanted and key.split(".")[0] in parts and not _is_classifier(key)]
+def _surplus(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> list[str]:
+    """Return names in the file that the encoder lacks, within its own modules: a deeper encoder's, not a head's."""
+    parts = {key.split(".")[0] for key in expected}
+    return [key for key in tensors if key not in expected and key.split(".")[0] in parts and not _is_classifier(key)]
 
 
-def _refuse_shapes(path: Path, wrong: list[str], loaded: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> None:
+def _raise_on_shapes(path: Path, wrong: list[str], loaded: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> None:
     stems = {7: "imagenet", 3: "small"}
     if "conv1.weight" in wrong:
         got, expected = loaded["conv1.weight"].shape, wanted["conv1.weight"].shape
@@ -150,6 +150,6 @@ def _is_classifier(key: str) -> bool:
 
 
 def _some(names: list[str]) -> str:
-    """The first three, and how many more."""
+    """List the first three names, and how many more there are."""
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return ", ".join(names[:3]) + more

@@ -194,10 +194,10 @@ class Activated(nn.BatchNorm2d):
 CASES = {
     "splits must be a whole number >= 1, got 0": lambda: SplitBatchNorm2d(3, 0),
     "splits must be a whole number >= 1, got True": lambda: split_batch_norm(nn.BatchNorm2d(3), True),
-    "8 groups need more than one value a channel each, got a batch of shape (4, 3)": lambda: SplitBatchNorm1d(3, 8)(
+    "8 groups need more than one value per channel each, got a batch of shape (4, 3)": lambda: SplitBatchNorm1d(3, 8)(
         torch.randn(4, 3)
     ),
-    "4 groups need more than one value a channel each, got a batch of shape (7, 3)": lambda: SplitBatchNorm1d(3, 4)(
+    "4 groups need more than one value per channel each, got a batch of shape (7, 3)": lambda: SplitBatchNorm1d(3, 4)(
         torch.randn(7, 3)
     ),
     "expected 4D input (got 2D input)": lambda: SplitBatchNorm2d(3, 2)(torch.randn(4, 3)),
