@@ -39,7 +39,7 @@ WHY = (
     "The queue has least to spare: its two products, which cannot be avoided, are most of its time (last "
     "column), and normalising the stored keys, which MoCo's code leaves out, is most of the rest."
 )
-CHART = Path(__file__).parents[1] / "docs" / "losses.svg"
+CHART = Path(__file__).parents[1] / "docs" / "reference" / "losses.svg"
 Loss = Callable[..., Tensor]
 Inputs = Callable[[int], tuple[Tensor, ...]]  # of how many times fewer rows, 1 for the case itself
 

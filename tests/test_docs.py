@@ -112,7 +112,7 @@ def names(table: str) -> list[str]:
     return re.findall(r"[A-Za-z-]+", "".join(line for line in table.splitlines() if line.startswith(("┃", "│"))))
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/losses.md"])
+@pytest.mark.parametrize("document", ["README.md", "docs/reference/losses.md"])
 def test_every_example_gives_what_it_shows(document, folder, monkeypatch):
     monkeypatch.chdir(folder)
     failed, tried = doctest.testfile(str(ROOT / document), module_relative=False)

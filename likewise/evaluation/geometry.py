@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from likewise.evaluation.inputs import rows_of
+from likewise.guide import see
 
 ROWS_AT_ONCE = 1024
 LOOKED_AT = 1000  # items that say whether all have collapsed
@@ -101,6 +102,11 @@ def verdict(found: Geometry) -> str:
 
 def collapse(found: Geometry) -> str | None:
     """Say how embeddings have collapsed, wholly, in part or nearly, or return None if they have not."""
+    words = _collapse(found)
+    return None if words is None else f"{words} {see('collapse')}"
+
+
+def _collapse(found: Geometry) -> str | None:
     if found.items < 2:
         return None
     rank, alike = _figures(found)
@@ -123,7 +129,7 @@ def collapse_of(vectors: NDArray[np.float32]) -> str | None:
     places = np.linspace(0, len(vectors) - 1, min(len(vectors), LOOKED_AT)).astype(np.int64)
     rows = torch.from_numpy(np.ascontiguousarray(vectors[places]))
     if not rows.isfinite().all():
-        return "collapsed: not all embeddings are finite numbers"
+        return f"collapsed: not all embeddings are finite numbers {see('not finite')}"
     return collapse(geometry(rows))
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from likewise.guide import see
 from likewise.losses.temperature import MIN_TEMPERATURE
 
 LOOKED_AT = 512  # rows
@@ -64,8 +65,8 @@ class Health:
         self.said: set[str] = set()  # names of what was said; a checkpoint keeps them
 
     def look(self, signs: Signs) -> list[str]:
-        """What is new to say of this step."""
-        new = {name: words for name, words in diagnose(signs).items() if name not in self.said}
+        """Return what is new to say of this step, each sentence with the section of the guide that explains it."""
+        new = {name: f"{words} {see(name)}" for name, words in diagnose(signs).items() if name not in self.said}
         self.said.update(new)
         return list(new.values())
 

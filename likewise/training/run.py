@@ -17,6 +17,7 @@ from torch import nn
 
 from likewise import methods
 from likewise.bounded import read_bounded
+from likewise.guide import see
 from likewise.modalities.migration import migrated
 from likewise.pairs.across import LARGEST_TEXT
 from likewise.recipe import Recipe
@@ -35,6 +36,9 @@ class RunError(ValueError):
 
 class NotFiniteError(ValueError):
     """A loss or a weight that is NaN or infinite."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(f"{sentence} {see('not finite')}")
 
 
 @dataclass(frozen=True)

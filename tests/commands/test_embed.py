@@ -321,7 +321,7 @@ def test_vectors_that_are_no_numbers_are_not_written(run, here):
     result = command(broken, "--out", "v.npy")
     assert result.exit_code == 1
     expected = "likewise: the encoder gives vectors that are not finite, for item 0 of digits first"
-    assert result.stderr.splitlines()[-1] == expected
+    assert result.stderr.splitlines()[-1] == f"{expected} (see reading-a-run.md#not-finite)"
     assert not (here / "v.npy").exists()
 
 

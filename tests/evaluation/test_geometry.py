@@ -16,6 +16,7 @@ from likewise.evaluation.geometry import (
     uniformity,
     verdict,
 )
+from likewise.guide import see
 
 
 def rows(n, dim, seed=0):
@@ -80,7 +81,7 @@ def test_embeddings_of_zero_are_no_sphere():
     half = rows(200, 16)
     half[::2] = 0
     found = geometry(half)
-    assert verdict(found) == "collapsed: 100 of 200 items have the embedding zero"
+    assert verdict(found) == f"collapsed: 100 of 200 items have the embedding zero {see('collapse')}"
     assert uniformity(torch.zeros(5, 3)) == 0
     assert mean_cosine(torch.zeros(5, 3)) == 0
 
@@ -107,4 +108,4 @@ def test_a_collapse_is_a_warning_in_the_words_of_the_verdict():
     assert collapse_of(point.numpy()) == verdict(geometry(point))
     assert collapse_of(point[:1].numpy()) is None, "of one item nothing can be said"
     point[7, 3] = math.nan
-    assert collapse_of(point.numpy()) == "collapsed: not all embeddings are finite numbers"
+    assert collapse_of(point.numpy()) == f"collapsed: not all embeddings are finite numbers {see('not finite')}"

@@ -139,7 +139,8 @@ def test_what_the_last_step_did_to_the_weights_is_looked_at_too(source, tmp_path
     result = train(source, tmp_path / "run", "--steps", "1", "--lr", "3e38", "--set", "optimizer.name=sgd", *SHARP)
     assert result.exit_code == 1, result.stderr
     assert last_line(result).startswith("likewise: the weights were not finite after step 1, ")
-    assert last_line(result).endswith(" for one; lower optimizer.lr, or set optimizer.clip = 1.0")
+    what_to_do = "lower optimizer.lr, or set optimizer.clip = 1.0"
+    assert last_line(result).endswith(f" for one; {what_to_do} (see reading-a-run.md#not-finite)")
     assert not (tmp_path / "run" / "encoder.safetensors").exists()
     assert whole(tmp_path / "run") is None, "what is no number is in no checkpoint"
 

@@ -1,0 +1,83 @@
+"""What the program prints about a symptom ends with a section of the documentation that exists."""
+
+import re
+import shlex
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+import torch
+
+from likewise import methods
+from likewise.evaluation.geometry import collapse, geometry
+from likewise.guide import PAGE, SECTIONS, see
+from likewise.recipe import parse_settings
+from likewise.training.health import Health, Signs
+from likewise.training.run import NotFiniteError
+
+DOCS = Path(__file__).parents[1] / "docs"
+TEXT = (DOCS / "guide" / PAGE).read_text()
+METHODS = (DOCS / "reference" / "methods.md").read_text()
+COMMANDS = [
+    line for block in re.findall(r"```bash\n(.*?)```", METHODS, flags=re.DOTALL) for line in block.strip().splitlines()
+]
+ILL = {
+    "step": 500,
+    "total": 1000,
+    "loss": 9.0,
+    "similarity": "dot",
+    "temperature": 0.01,
+    "learnable": True,
+    "candidates": 4097.0,
+    "dim": 128,
+    "length": 7.0,
+    "largest": 300.0,
+    "alike": 0.99,
+    "queue_fill": None,
+}
+
+
+def sections(text: str, below: str) -> list[str]:
+    """Return the anchors of the headings of the third level below one of the second."""
+    part = re.split(r"^## ", text, flags=re.MULTILINE)
+    (part,) = [each for each in part if each.startswith(f"{below}\n")]
+    headings = re.findall(r"^### (.+)$", part, flags=re.MULTILINE)
+    return [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings]
+
+
+def test_every_section_about_a_symptom_is_printed_and_every_printed_one_exists():
+    assert sorted(sections(TEXT, "Troubleshooting by symptom")) == sorted(SECTIONS.values())
+
+
+def test_every_sentence_about_health_names_its_section():
+    assert set(ILL) == {field.name for field in fields(Signs)}
+    said = Health().look(Signs(**ILL)) + Health().look(Signs(**ILL | {"queue_fill": 0.5}))
+    ends = {sentence[sentence.rindex("(see ") :] for sentence in said}
+    assert ends == {see(symptom) for symptom in SECTIONS if symptom != "not finite"}
+
+
+def test_other_sentences_about_symptoms_do_too():
+    assert collapse(geometry(torch.ones(9, 4))).endswith("(see reading-a-run.md#collapsed)")
+    assert str(NotFiniteError("the loss was not finite")) == "the loss was not finite (see reading-a-run.md#not-finite)"
+
+
+def test_the_page_of_methods_has_them_as_they_are():
+    rows = re.findall(r"^\| `(\w+)` \|(.*)\|$", METHODS, flags=re.MULTILINE)
+    found = [[name, *(cell.strip() for cell in cells.split("|"))] for name, cells in rows]
+    assert found == methods.table()[1:]
+    headings = re.findall(r"^## (\w+)$", METHODS, flags=re.MULTILINE)
+    assert headings == list(methods.METHODS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_of_the_page_of_methods_is_a_recipe_that_can_work(command):
+    """They are not run: each is a training of its own."""
+    program, verb, _, *options = shlex.split(command)
+    assert (program, verb) == ("likewise", "train")
+    given = list(zip(options[::2], options[1::2], strict=True))
+    keys = {"--pairs": "pairs.kind", "--keys": "keys.by", "--dictionary": "dictionary.kind", "--loss": "loss.kind"}
+    values = {keys[name]: value for name, value in given if name in keys}
+    values |= parse_settings(value for name, value in given if name == "--set")
+    if values.get("pairs.kind") == "future":
+        values["encoder.head"] = "steps"  # which is chosen for them
+    methods.check(methods.defaults(dict(given)["--method"]).with_values(values))
