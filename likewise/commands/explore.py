@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from likewise import printing
+from likewise import methods, printing
 from likewise.data.builtin import needed
 from likewise.training.encoder import check_layer
 from likewise.training.run import Run, RunError
@@ -49,6 +49,7 @@ def explore(
     if not (folder / "recipe.toml").is_file():
         raise RunError(f"RUN must be a run's folder, with a recipe.toml, got {folder}")
     recipe = Run(folder).recipe
+    methods.check_kinds(recipe)
     check_trust(folder / "recipe.toml", recipe.encoder.name, trust)
     if layer is not None:
         check_layer(layer, recipe)

@@ -107,6 +107,7 @@ def export(
     encoder = run if isinstance(run, Encoder) else load(run, trust=trust)
     layer = layer or encoder.default_layer
     check_layer(layer, encoder.recipe)
+    methods.check_kinds(encoder.recipe)
     shared = {"likewise": __version__, "format": chosen, "layer": layer, "method": encoder.recipe.method}
     shared["recipe"] = hashlib.sha256(methods.to_toml(encoder.recipe).encode()).hexdigest()
     shared |= {"weights": encoder.fingerprint("backbone"), "data": encoder.about["fingerprint"]}

@@ -28,7 +28,7 @@ from likewise.modalities import MODALITIES, Modality
 from likewise.pairs import across
 from likewise.pairs.across import TOKENIZER, WORDS, text_tower
 from likewise.pairs.catalog import PAIRS
-from likewise.recipe import Recipe, parse_columns
+from likewise.recipe import Recipe, check_choice, parse_columns
 from likewise.training.progress import Screen
 from likewise.training.run import RunError, first_not_finite, read_about, read_text
 from likewise.training.trust import check_trust
@@ -275,6 +275,7 @@ def load(folder: str | Path, *, trust: bool = False) -> Encoder:
             "given the same options and --resume"
         )
     recipe = Recipe().with_values(methods.read_recipe(folder / "recipe.toml"))
+    check_choice("pairs", recipe.pairs.kind, PAIRS)  # a run may have been made with pairs of somebody's own
     check_trust(folder / "recipe.toml", recipe.encoder.name, trust)
     pairs = PAIRS[recipe.pairs.kind]
     captioned = pairs.has_text_tower and (folder / "text.safetensors").exists()

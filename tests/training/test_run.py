@@ -407,3 +407,18 @@ def test_a_recipe_that_is_not_that_of_the_weights_is_one_sentence(digits, tmp_pa
     with pytest.raises(ValueError, match=r"^[^\n]+$") as error:
         likewise.load(folder)
     assert type(error.value) in (RunError, RecipeError, ValueError)
+
+
+def test_a_run_with_somebody_elses_parts_is_one_sentence_where_they_are_not_known(digits, tmp_path):
+    """An encoder is loaded without the loss that trained it; what its pairs are has to be known."""
+    folder = shutil.copytree(digits.folder, tmp_path / "run")
+    recipe = (folder / "recipe.toml").read_text()
+    (folder / "recipe.toml").write_text(recipe.replace('kind = "info_nce"', 'kind = "align_uniform"'))
+    encoder = likewise.load(folder)
+    with pytest.raises(RecipeError, match=r"^unknown loss 'align_uniform', expected one of info_nce, "):
+        likewise.export(encoder, tmp_path / "encoder.safetensors")
+    with pytest.raises(RecipeError, match=r"^unknown loss 'align_uniform', expected one of info_nce, "):
+        likewise.explore(folder)
+    (folder / "recipe.toml").write_text(recipe.replace('kind = "views"', 'kind = "by_name"'))
+    with pytest.raises(RecipeError, match=r"^unknown pairs 'by_name', expected one of views, "):
+        likewise.load(folder)
