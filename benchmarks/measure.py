@@ -25,7 +25,8 @@ import torch
 from likewise.training import metrics
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
-READMES = [Path(__file__).parents[1] / name for name in ("README.md", "README.zh.md")]
+# Documents that quote tables between `<!-- name -->` and `<!-- /name -->`.
+DOCUMENTS = [Path(__file__).parents[1] / name for name in ("README.md", "README.zh.md", "docs/background/measured.md")]
 INTRO = "# Measured\n\nWritten by `make bench`; each section is one run.\n"
 MIB = 2**20
 K = TypeVar("K", bound=Hashable)
@@ -177,8 +178,12 @@ def write_section(title: str, text: str, page: Path = RESULTS, intro: str = INTR
 
 
 def quote_in_readme(name: str, text: str) -> None:
-    """Put measured figures between the READMEs' `<!-- name -->` and `<!-- /name -->`."""
-    for readme in READMES:
-        before, rest = readme.read_text().split(f"<!-- {name} -->")
-        after = rest.split(f"<!-- /{name} -->")[1]
-        readme.write_text(f"{before}<!-- {name} -->\n\n{text}\n\n<!-- /{name} -->{after}")
+    """Put measured figures between `<!-- name -->` and `<!-- /name -->`, in the documents that have these marks."""
+    quoted = False
+    for document in DOCUMENTS:
+        before, mark, rest = document.read_text().partition(f"<!-- {name} -->")
+        if mark:
+            after = rest.split(f"<!-- /{name} -->")[1]
+            document.write_text(f"{before}{mark}\n\n{text}\n\n<!-- /{name} -->{after}")
+            quoted = True
+    assert quoted, f"no document quotes the table {name}"
