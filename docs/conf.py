@@ -3,18 +3,24 @@
 import sys
 from pathlib import Path
 
-HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE / "_ext"), str(HERE.parent)]  # this checkout's likewise, whichever is installed
+sys.path.insert(0, str(Path(__file__).parents[1]))  # this checkout's likewise, whichever is installed
 
-from likewise import __version__  # noqa: E402
+from likewise import __version__
 
 project = "likewise"
 author = "likewise contributors"
 copyright = author  # noqa: A001  # Sphinx's name for it
 version = release = __version__
 
-extensions = ["docstrings", "mathml", "outside", "myst_parser", "sphinx.ext.autodoc", "sphinx_copybutton"]
-exclude_patterns = ["_build"]
+extensions = [
+    "docs._ext.docstrings",
+    "docs._ext.mathml",
+    "docs._ext.outside",
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx_copybutton",
+]
+exclude_patterns = ["_build", "_ext"]
 nitpicky = False  # types of torch and numpy have no page here
 suppress_warnings = ["misc.highlighting_failure"]  # of console output, which is no language
 

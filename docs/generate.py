@@ -66,6 +66,11 @@ left is chosen for the data, or has the default below. An unknown key is refused
 *Used with* says which choices of pairs, keys, dictionary or loss read a key. If a run has made another choice, its plan
 says that the key is not used.
 """
+METHODS_INTRO = """\
+## What each method sets
+
+The settings of the papers, where they differ from the defaults above. [Methods](methods.md) explains them.
+"""
 COMMANDS_INTRO = """\
 # Command reference
 
@@ -99,7 +104,7 @@ def recipe_page() -> str:
         keys = dataclasses.fields(item.type)
         rows = [(f"{item.name}.{key.name}", key.type, key.default, comments[key.name]) for key in keys]
         parts += [f"## {item.name}\n\n{_code_words(' '.join(text.split()))}\n", _keys_table(rows)]
-    parts += ["## What each method sets\n\nThe settings of the papers, where they differ from the defaults above. The [methods](methods.md) have a page of their\nown.\n"]
+    parts += [METHODS_INTRO]
     rows = [[f"`{name}`", ", ".join(_settings(method.values))] for name, method in methods.METHODS.items()]
     parts += [_table(["method", "sets"], rows)]
     return "\n".join(parts)

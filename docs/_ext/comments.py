@@ -18,8 +18,8 @@ def class_source(owner: type) -> tuple[str, ast.ClassDef]:
 def field_comments(owner: type) -> dict[str, str]:
     """Return the comment of each field of a dataclass.
 
-    It stands at the end of the field's line, in the lines above the field, or both. A line of comment that is indented
-    deeper than the fields goes on with the comment before it.
+    It stands at the end of the field's line, in the lines above the field, or both. A line of comment whose words
+    are indented deeper than the fields goes on with the comment before it.
     """
     source, tree = class_source(owner)
     fields = [node for node in tree.body if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)]
@@ -35,7 +35,7 @@ def field_comments(owner: type) -> dict[str, str]:
         if line >= end:
             break
         alone = not code[line - 1][:column].strip()
-        if alone and column == indent:
+        if alone and column == indent and not token.string.startswith("#  "):
             owners = [node for node in fields if node.lineno > line]  # the next field
         else:
             owners = [node for node in reversed(fields) if node.lineno <= line]  # this one

@@ -11,8 +11,9 @@ import re
 import textwrap
 from typing import Any
 
-from comments import class_source, field_comments
 from sphinx.application import Sphinx
+
+from docs._ext.comments import class_source, field_comments
 
 CODE = re.compile(r"(`+)(.+?)\1")
 COLUMNS = re.compile(r"\S {3,}\S")  # three spaces or more inside a line: columns
@@ -52,7 +53,7 @@ def _escaped(paragraph: list[str]) -> list[str]:
 
 
 def _plain(text: str) -> str:
-    return re.sub(r"([*|\\`])", r"\\\1", re.sub(r"(?<=\w)_(?=\W|$)", r"\\_", text))
+    return re.sub(r"(?<=\w)_(?=\W|$)|[*|\\`]", r"\\\g<0>", text)
 
 
 def signature_of(function: Any) -> tuple[str, str]:

@@ -1,10 +1,11 @@
 """Render formulas as MathML, which browsers show by themselves: no script, no font and no network is needed."""
 
 import re
+from html import escape
 from typing import Any
 
 from docutils import nodes
-from docutils.utils.math import MathError, pick_math_environment
+from docutils.utils.math import MathError
 from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.application import Sphinx
 from sphinx.util import logging
@@ -15,6 +16,7 @@ logger = logging.getLogger(__name__)
 # LaTeX commands that docutils does not know, and the nearest that it does.
 KNOWN = [
     (re.compile(r"\\dots(?![a-zA-Z])"), r"\\ldots"),
+    (re.compile(r"\\(begin|end)\{(?:align|equation|gather)\*?\}"), r"\\\1{aligned}"),
     (re.compile(r"\\(big|Big|bigg|Bigg)(?![a-zA-Z])"), r"\\\1l"),
 ]
 
@@ -27,15 +29,11 @@ def to_mathml(node: nodes.Element, code: str, as_block: bool) -> str:
     """Return LaTeX as MathML; what cannot be translated is shown as it stands, with a warning."""
     for pattern, known in KNOWN:
         code = pattern.sub(known, code)
-    if as_block and not code.lstrip().startswith(r"\begin{"):
-        environment = pick_math_environment(code)
-        if environment.startswith("align"):
-            code = rf"\begin{{{environment}}}{code}\end{{{environment}}}"
     try:
         return FUNCTION.sub('<mspace width="0.17em" />', tex2mathml(code, as_block=as_block))
     except MathError as error:
         logger.warning("formula not rendered: %s in %r", error, code, location=node)
-        return f"<code>{nodes.unescape(code)}</code>"
+        return f"<code>{escape(code)}</code>"
 
 
 def visit_math(self: HTML5Translator, node: nodes.math) -> None:
