@@ -5,13 +5,15 @@ VENV := .venv
 PEERS := .venv-peers
 RUN := $(VENV)/bin
 
-.PHONY: help install test test-slow browser demo bench bench-accuracy bench-explorer bench-duplicates study study-sequences study-captions lint format clean
+.PHONY: help install test test-slow browser demo bench bench-accuracy bench-explorer bench-duplicates study study-sequences study-captions docs docs-serve docs-generate dist lint format clean
 
 help:
 	@echo "make demo       see it work"
 	@echo "make test       lint, type-check and test (make test-slow: the long tests too)"
 	@echo "make bench      measure against other libraries; writes benchmarks/RESULTS.md"
 	@echo "make study      measure the field's claims anew; writes studies/README.md"
+	@echo "make docs       build the documentation in docs/_build/html (make docs-serve: and show it)"
+	@echo "make dist       build wheel and source archive in dist/"
 	@echo "make install    only set up $(VENV)"
 
 install: $(VENV)/installed
@@ -79,6 +81,24 @@ study-sequences: install
 study-captions: install
 	$(RUN)/python -m studies.captions $(EMOJI) $(CLIPART)
 
+# Nothing is fetched from a network. -W: a warning, such as a link that leads nowhere, fails the build.
+docs: install
+	$(RUN)/python -m sphinx -b html -W --keep-going -q docs docs/_build/html
+	@echo "the documentation is in docs/_build/html/index.html"
+
+docs-serve: docs
+	@echo "the documentation is at http://127.0.0.1:8721/ (Ctrl-C ends it)"
+	@$(RUN)/python -m http.server 8721 --bind 127.0.0.1 --directory docs/_build/html >/dev/null 2>&1
+
+# The reference pages that follow from the code: recipe.md and commands.md.
+docs-generate: install
+	$(RUN)/python -m docs.generate
+
+dist: install
+	rm -rf dist
+	$(RUN)/python -m build --no-isolation
+	@ls dist
+
 bench-explorer: install browser
 	$(RUN)/python -m benchmarks.explorer
 
@@ -98,4 +118,4 @@ $(PEERS)/installed: pyproject.toml constraints.txt benchmarks/peers.txt
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(PEERS) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(PEERS) dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis

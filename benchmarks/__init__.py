@@ -1,0 +1,1 @@
+"""Time, memory and accuracy measured against other libraries."""

@@ -27,7 +27,7 @@ from benchmarks.measure import (
     MIB,
     describe_machine,
     peak_memory,
-    quote_in_readme,
+    quote_in_pages,
     resident,
     run_process,
     table,
@@ -172,7 +172,7 @@ def speed(given: Images) -> None:
         ]
     )
     write_section("Embed", text)
-    quote_in_readme("embed", quoted)
+    quote_in_pages("embed", quoted)
     print(text)
 
 

@@ -25,7 +25,7 @@ import torch
 from likewise.training import metrics
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
-READMES = [Path(__file__).parents[1] / name for name in ("README.md", "README.zh.md")]
+ROOT = Path(__file__).parents[1]
 INTRO = "# Measured\n\nWritten by `make bench`; each section is one run.\n"
 MIB = 2**20
 K = TypeVar("K", bound=Hashable)
@@ -176,9 +176,18 @@ def write_section(title: str, text: str, page: Path = RESULTS, intro: str = INTR
     page.write_text("\n\n".join([*kept, f"## {title}\n\n{text.strip()}"]) + "\n")
 
 
-def quote_in_readme(name: str, text: str) -> None:
-    """Put measured figures between the READMEs' `<!-- name -->` and `<!-- /name -->`."""
-    for readme in READMES:
-        before, rest = readme.read_text().split(f"<!-- {name} -->")
-        after = rest.split(f"<!-- /{name} -->")[1]
-        readme.write_text(f"{before}<!-- {name} -->\n\n{text}\n\n<!-- /{name} -->{after}")
+def pages() -> list[Path]:
+    """Return the Markdown files that may quote measured figures."""
+    built = ROOT / "docs" / "_build"
+    written = [page for page in sorted((ROOT / "docs").rglob("*.md")) if not page.is_relative_to(built)]
+    return [ROOT / "README.md", ROOT / "README.zh.md", *written]
+
+
+def quote_in_pages(name: str, text: str) -> None:
+    """Put measured figures between `<!-- name -->` and `<!-- /name -->` on every page that has these lines."""
+    marked = re.compile(rf"(?<=<!-- {name} -->).*?(?=<!-- /{name} -->)", flags=re.DOTALL)
+    for page in pages():
+        before = page.read_text()
+        after = marked.sub(lambda _: f"\n\n{text}\n\n", before)
+        if after != before:
+            page.write_text(after)

@@ -24,7 +24,7 @@ from benchmarks.measure import (
     MIB,
     TrainingRun,
     describe_machine,
-    quote_in_readme,
+    quote_in_pages,
     run_process,
     table,
     take_turns,
@@ -129,7 +129,7 @@ def main() -> None:
         ]
     )
     write_section("Training", text)
-    quote_in_readme("training", quoted)
+    quote_in_pages("training", quoted)
     print(text)
 
 

@@ -1,0 +1,1 @@
+"""Claims of the field, measured again in small."""

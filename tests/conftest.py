@@ -27,7 +27,7 @@ settings.load_profile("patient")
 # The files that take longest, the longest first. They are started first, so that at the end of the suite no
 # process waits for another that still has a long file before it.
 LONGEST = (
-    *("test_docs.py", "training/test_ranks.py", "commands/test_export.py", "explorer/test_page.py"),
+    *("docs/test_pages.py", "training/test_ranks.py", "commands/test_export.py", "explorer/test_page.py"),
     *("training/test_resume.py", "commands/test_captions.py", "training/test_methods.py", "commands/test_evaluate.py"),
     *("report/test_page.py", "commands/test_search.py", "training/test_run.py", "test_cli.py"),
     *("training/test_checkpoint.py", "losses/test_streamed.py", "losses/test_properties.py", "losses/test_faults.py"),

@@ -1,0 +1,132 @@
+"""The reference says what the code says: generated pages are up to date, tables are whole, figures are measured."""
+
+import re
+import tomllib
+from dataclasses import dataclass
+
+import pytest
+from docutils import nodes
+
+from benchmarks.measure import quote_in_pages
+from docs import generate
+from docs._ext.comments import field_comments
+from docs._ext.docstrings import as_rst
+from docs._ext.mathml import to_mathml
+from docs._ext.outside import PAGES, with_links
+from likewise import methods
+from likewise.recipe import known_keys
+from tests.docs.markdown import DOCS, ROOT, name_of, pages
+
+MARKED = re.compile(r"<!-- (\w+) -->(.*?)<!-- /\1 -->", flags=re.DOTALL)
+QUOTED = [(name_of(page), name, text.strip()) for page in pages() for name, text in MARKED.findall(page.read_text())]
+BY_HAND = re.compile(r"^\| `(\w+)` \|(.*)\|$", flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", generate.PAGES)
+def test_generated_pages_are_up_to_date(name):
+    assert (generate.REFERENCE / name).read_text() == generate.PAGES[name](), "make docs-generate writes it again"
+
+
+def test_the_recipe_page_has_every_key_with_a_word_about_it():
+    rows = re.findall(r"^\| `([\w.]+)` \| (.*) \|$", generate.recipe_page(), flags=re.MULTILINE)
+    cells = {key: row.split(" | ") for key, row in rows if key not in methods.METHODS}
+    assert list(cells) == known_keys()
+
+
+def test_the_methods_page_has_the_methods_as_they_are():
+    rows = dict(BY_HAND.findall((DOCS / "reference" / "methods.md").read_text()))
+    for name, *words in methods.table()[1:]:
+        assert name in rows
+        assert [cell.strip() for cell in rows[name].split("|")] == words
+
+
+def test_the_extras_are_listed_as_they_are():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    rows = dict(BY_HAND.findall((DOCS / "reference" / "extras.md").read_text()))
+    assert list(rows) == list(extras)
+    for name in set(extras) - {"all", "dev"}:
+        packages = [re.match(r"[\w-]+", requirement)[0] for requirement in extras[name]]
+        assert sorted(packages) == sorted(rows[name].split("|")[0].strip().split(", ")), name
+
+
+@pytest.mark.parametrize(("page", "name", "text"), QUOTED, ids=[f"{page}-{name}" for page, name, _ in QUOTED])
+def test_quoted_figures_are_the_measured_ones(page, name, text):
+    assert text
+    assert text in (ROOT / "benchmarks" / "RESULTS.md").read_text()
+
+
+def test_figures_are_quoted_wherever_they_are_wanted(tmp_path, monkeypatch):
+    monkeypatch.setattr("benchmarks.measure.ROOT", tmp_path)
+    (tmp_path / "docs" / "_build").mkdir(parents=True)
+    before = "a\n<!-- speed -->\nold\n<!-- /speed -->\nb\n"
+    for name in ("README.md", "docs/page.md", "docs/_build/page.md"):
+        (tmp_path / name).write_text(before)
+    (tmp_path / "README.zh.md").write_text("c\n")
+    quote_in_pages("speed", r"new \1")
+    after = "a\n<!-- speed -->\n\nnew \\1\n\n<!-- /speed -->\nb\n"
+    assert (tmp_path / "README.md").read_text() == (tmp_path / "docs/page.md").read_text() == after
+    assert (tmp_path / "README.zh.md").read_text() == "c\n"
+    assert (tmp_path / "docs/_build/page.md").read_text() == before
+
+
+@dataclass
+class Commented:
+    """A dataclass with comments in every place."""
+
+    first: int = 0  # at the end
+    # Above the field,
+    # on two lines.
+    second: int = 0
+    third: tuple[int, ...] = (
+        1,  # inside
+    )
+    fourth: int = 0  # begun here,
+    #                  and ended here
+    fifth: int = 0
+
+    def method(self) -> int:
+        return self.first  # of no field
+
+
+def test_comments_of_fields_are_read_wherever_they_stand():
+    assert field_comments(Commented) == {
+        "first": "at the end",
+        "second": "Above the field, on two lines.",
+        "third": "inside",
+        "fourth": "begun here, and ended here",
+        "fifth": "",
+    }
+
+
+def test_docstrings_become_restructured_text():
+    lines = ["Rows `x` (n, d) * 2 of `a_`s | b.", "", "name         what it is", "other        too", "", "end_"]
+    assert as_rst(lines) == [
+        r"Rows ``x`` (n, d) \* 2 of ``a_``\ s \| b.",
+        "",
+        "::",
+        "",
+        "    name         what it is",
+        "    other        too",
+        "",
+        r"end\_",
+        "",
+    ]
+
+
+def test_formulas_become_mathml():
+    node = nodes.math()
+    assert "<mi>log</mi>\n  <mspace" in to_mathml(node, r"\log N \dots", as_block=False)
+    assert "<mtable" in to_mathml(node, r"a &= b \\ c &= d", as_block=True)
+
+
+def test_links_of_included_files_start_from_the_page():
+    text = "[a](docs/start/data.md#b) [c](benchmarks/RESULTS.md) [d](https://e.org/f)\n\n```text\n[g](h.md)\n```\n"
+    moved = with_links(text, ROOT / "CONTRIBUTING.md", DOCS / "background" / "page.md", DOCS)
+    assert moved.startswith("[a](../start/data.md#b) [c](results.md) [d](https://e.org/f)\n")
+    assert "[g](h.md)" in moved
+
+
+def test_pages_that_show_files_from_outside_exist():
+    for page in PAGES.values():
+        assert (DOCS / f"{page}.md").exists()

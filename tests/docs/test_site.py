@@ -1,0 +1,106 @@
+"""The documentation builds without a warning, every link leads somewhere, and no page needs a network."""
+
+import re
+import subprocess
+import sys
+from functools import cache
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+from tests.docs.markdown import DOCS, ROOT, anchors, links, name_of, pages
+
+LOADED = {"link": "href", "script": "src", "img": "src", "source": "src", "iframe": "src"}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    """Build the site as `make docs` does, in a process of its own: Sphinx leaves much behind in a process."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "sphinx", "-b", "html", "-W", "--keep-going", "-q", "-d", str(folder / "read")]
+    command += [str(DOCS), str(folder / "html")]
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stderr
+    return folder / "html"
+
+
+class Page(HTMLParser):
+    """The ids of a page of HTML, where it leads, and what it loads."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.ids: set[str] = set()
+        self.targets: list[str] = []
+        self.loads: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        values = dict(attributes)
+        self.ids |= {values[name] for name in ("id", "name") if values.get(name)}
+        if tag == "a" and values.get("href"):
+            self.targets.append(values["href"])
+        if tag in LOADED and values.get(LOADED[tag]):
+            self.loads.append(values[LOADED[tag]])
+
+
+@cache
+def read(path: Path) -> Page:
+    return Page(path.read_text())
+
+
+def is_elsewhere(target: str) -> bool:
+    return bool(urlsplit(target).scheme or urlsplit(target).netloc)
+
+
+def test_every_link_of_the_site_leads_somewhere(site):
+    missing = []
+    for page in sorted(site.rglob("*.html")):
+        for target in [*read(page).targets, *read(page).loads]:
+            path, _, anchor = target.partition("#")
+            if is_elsewhere(target):
+                continue
+            file = (page.parent / unquote(path.partition("?")[0])).resolve() if path else page
+            is_there = file.exists() and (not anchor or file.suffix != ".html" or unquote(anchor) in read(file).ids)
+            if not is_there:
+                missing.append(f"{page.relative_to(site)}: {target}")
+    assert not missing
+
+
+def test_no_page_loads_anything_from_a_network(site):
+    loads = [f"{page.relative_to(site)}: {url}" for page in site.rglob("*.html") for url in read(page).loads]
+    assert loads
+    assert not [load for load in loads if is_elsewhere(load.partition(": ")[2]) and "data:" not in load]
+    for style in site.rglob("*.css"):
+        assert not re.search(r"(?:@import\s+|url\()[\"']?(?:https?:)?//", style.read_text()), style
+
+
+@pytest.mark.parametrize("page", pages(), ids=name_of)
+def test_every_link_of_a_markdown_file_leads_somewhere(page, site):
+    missing = []
+    for target in links(page.read_text()):
+        path, _, anchor = target.partition("#")
+        if is_elsewhere(target):
+            continue
+        file = (page.parent / unquote(path)).resolve() if path else page
+        if not file.exists() or (anchor and file.suffix == ".md" and anchor not in anchors_of(file, site)):
+            missing.append(target)
+    assert not missing
+
+
+def anchors_of(page: Path, site: Path) -> set[str]:
+    """The anchors of a page's headings, and those that it has on the site, such as functions."""
+    on_site = read((site / page.relative_to(DOCS)).with_suffix(".html")).ids if page.is_relative_to(DOCS) else set()
+    return anchors(page.read_text()) | on_site
+
+
+@pytest.mark.parametrize("page", pages(), ids=name_of)
+def test_links_to_elsewhere_are_https(page):
+    """No network is used: whether somebody answers there is not looked at."""
+    for target in filter(is_elsewhere, links(page.read_text())):
+        url = urlsplit(target)
+        if url.scheme == "mailto":
+            continue
+        assert url.scheme == "https", target
+        assert re.fullmatch(r"[a-z0-9-]+(\.[a-z0-9-]+)+", url.netloc), target
