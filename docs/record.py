@@ -1,0 +1,125 @@
+"""Run the commands of a page of this documentation, and write what they print into the page.
+
+    python docs/record.py docs/tutorials/photos.md              run, and show what was printed
+    python docs/record.py docs/tutorials/photos.md --write      put it into the page
+    python docs/record.py docs/tutorials/photos.md --folder x   work in this folder and keep it
+
+A page's commands stand in ```console blocks, each on a line that begins with `$ `; a backslash at its end continues
+it. They run one after the other in one empty folder, into which the page's files have been written: ```python blocks
+whose first line is a comment with the file's name.
+
+What follows a command in its block is replaced by its output. Where that had a line `…`, only as many lines of the
+new output are kept before and after it as there were: the beginning and the end. A block whose commands show nothing
+stays without output. `likewise explore` and `make` are not run.
+"""
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+BLOCK = re.compile(r"^```(console|python)\n(.*?)^```$", flags=re.DOTALL | re.MULTILINE)
+FILE = re.compile(r"# ([\w./-]+\.\w+)\b.*\n")
+LEFT_OUT = "…"
+NOT_RUN = ("likewise explore", "make ")
+
+
+def files_of(page: str) -> dict[str, str]:
+    """Return the content of the files that a page shows, by name."""
+    blocks = (block[2] for block in BLOCK.finditer(page) if block[1] == "python")
+    return {named[1]: block for block in blocks if (named := FILE.match(block))}
+
+
+def commands_of(block: str) -> list[tuple[str, list[str]]]:
+    """Return the commands of a ```console block as they are written, each with the lines that are shown below it."""
+    found: list[tuple[str, list[str]]] = []
+    continues = False
+    for line in block.splitlines():
+        if continues:
+            command, _ = found.pop()
+            found.append((f"{command}\n{line}", []))
+        elif line.startswith("$ "):
+            found.append((line[2:], []))
+        elif found:
+            found[-1][1].append(line)
+        continues = (continues or line.startswith("$ ")) and line.endswith("\\")
+    return found
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Return an environment in which `likewise` and `python` are those of this checkout and this interpreter."""
+    programs = folder / ".bin"
+    programs.mkdir(exist_ok=True)
+    for name, options in (("python", ""), ("likewise", " -m likewise")):
+        (programs / name).write_text(f'#!/bin/sh\nexec "{sys.executable}"{options} "$@"\n')
+        (programs / name).chmod(0o755)
+    return {
+        **os.environ,
+        "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "LIKEWISE_CACHE": str(folder / ".cache"),
+    }
+
+
+def run(command: str, folder: Path, variables: Mapping[str, str]) -> str:
+    """Return what a command prints, on both streams."""
+    print(f"$ {command}", flush=True)
+    done = subprocess.run(
+        command, shell=True, cwd=folder, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    print(done.stdout, flush=True)
+    return "\n".join(line.rstrip() for line in done.stdout.strip("\n").splitlines())
+
+
+def shortened(output: str, shown: list[str]) -> list[str]:
+    """Leave out of an output what is left out of the one that is shown now."""
+    lines = output.splitlines()
+    if not shown or LEFT_OUT not in shown:
+        return lines if shown else []
+    before, after = shown.index(LEFT_OUT), len(shown) - shown.index(LEFT_OUT) - 1
+    if before + after >= len(lines):
+        return lines
+    return [*lines[:before], LEFT_OUT, *lines[len(lines) - after :]]
+
+
+def run_page(path: Path, folder: Path) -> str:
+    """Run all commands of a page in a folder, and return the page with what they printed."""
+    page, variables = path.read_text(), environment(folder)
+    for name, content in files_of(page).items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content)
+
+    def recorded(block: re.Match[str]) -> str:
+        if block[1] != "console":
+            return block[0]
+        lines: list[str] = []
+        for command, shown in commands_of(block[2]):
+            is_run = not command.startswith(NOT_RUN)
+            lines += [f"$ {command}", *(shortened(run(command, folder, variables), shown) if is_run else shown)]
+        return "\n".join(["```console", *lines, "```"])
+
+    return BLOCK.sub(recorded, page)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("pages", nargs="+", type=Path)
+    parser.add_argument("--write", action="store_true", help="put the outputs into the pages")
+    parser.add_argument("--folder", type=Path, help="where to work; else a folder that is removed afterwards")
+    options = parser.parse_args()
+    for path in options.pages:
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = (options.folder or Path(temporary)).resolve()
+            folder.mkdir(parents=True, exist_ok=True)
+            page = run_page(path, folder)
+        if options.write:
+            path.write_text(page)
+
+
+if __name__ == "__main__":
+    main()
