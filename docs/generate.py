@@ -8,6 +8,7 @@ import ast
 import dataclasses
 import json
 import re
+import textwrap
 import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
@@ -131,7 +132,7 @@ def _value(value: Any) -> str:
 def _code_words(text: str) -> str:
     """Set recipe keys, options and names of variables as code, where they are not yet."""
     keys = "|".join(re.escape(key) for key in recipe.known_keys() if "." in key)
-    words = re.compile(rf"(?<![\w`.-])({keys}|--[a-z][a-z-]*|[A-Z]+_[A-Z_]+|module:callable)(?![\w`])")
+    words = re.compile(rf"(?<![\w`.-])((?:{keys})(?:=[\w.]+)?|--[a-z][a-z-]*|[A-Z]+_[A-Z_]+|module:callable)(?![\w`])")
     pieces = re.split(r"(`[^`]*`)", text)
     return "".join(piece if piece.startswith("`") else words.sub(r"`\1`", piece) for piece in pieces)
 
@@ -150,12 +151,27 @@ def commands_page() -> str:
     parts += ["## Options before the command\n", _options(group)]
     for name, command in group.commands.items():
         parts += [f"## likewise {name}\n\n{_sentence(command)}\n", f"```text\n{_usage(name, command)}\n```\n"]
-        parts += filter(None, [_arguments(command), _options(command)])
+        parts += [*_paragraphs(command)[1:], *filter(None, [_arguments(command), _options(command)])]
     return "\n".join(parts)
 
 
 def _sentence(command: Any) -> str:
-    return _code_words(" ".join((command.help or "").split()))
+    return _paragraphs(command)[0].strip()
+
+
+def _paragraphs(command: Any) -> list[str]:
+    """Return the paragraphs of a command's help; one whose lines are to stay as they are (`\\b`) as a block of code."""
+    paragraphs = []
+    for text in re.split(r"\n\s*\n", (command.help or "").strip()):
+        if text.startswith("\b"):
+            title, _, lines = text.removeprefix("\b").strip().partition("\n")
+            code = textwrap.dedent(lines)
+            paragraphs.append(
+                f"{title}\n\n```text\n{code}\n```\n" if title.endswith(":") else f"```text\n{title}\n{code}\n```\n"
+            )
+        else:
+            paragraphs.append(_code_words(" ".join(text.split())) + "\n")
+    return paragraphs
 
 
 def _usage(name: str, command: Any) -> str:
@@ -200,10 +216,14 @@ def _options(command: Any) -> str:
     for item in _shown(command):
         if not _is_argument(item):
             names = ", ".join(f"`{option} {_metavar(command, item)}`".replace(" `", "`") for option in item.opts)
-            default = "" if item.default is None or item.is_flag else f" Default: `{item.default}`."
-            needed = " *Required.*" if item.required else ""
-            often = " *May be given several times.*" if item.multiple else ""
-            rows.append([names, _help(item) + default + needed + often])
+            text = _help(item)
+            if item.default is not None and not item.is_flag and "default" not in text.lower():
+                text += f" Default: `{item.default}`."
+            if item.required and "required" not in text.lower():
+                text += " *Required.*"
+            if item.multiple and "repeat" not in text.lower():
+                text += " *May be repeated.*"
+            rows.append([names, text])
     return _table(["option", "meaning"], rows) if rows else ""
 
 

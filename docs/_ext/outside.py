@@ -28,7 +28,7 @@ LINK = re.compile(r"(\]\()([^()\s#]+)(#[^()\s]*)?(?=[)\s])")
 def with_links(text: str, origin: Path, page: Path, docs: Path) -> str:
     """Return Markdown of the file `origin` with its links as they have to be on `page`; code stays as it is."""
 
-    def moved(link: re.Match[str]) -> str:
+    def rewritten(link: re.Match[str]) -> str:
         path, anchor = link[2], link[3] or ""
         if ":" in path or path.startswith("/"):
             return link[0]
@@ -36,11 +36,14 @@ def with_links(text: str, origin: Path, page: Path, docs: Path) -> str:
         if target.is_relative_to(docs.parent):
             known = PAGES.get(target.relative_to(docs.parent).as_posix())
             target = docs / f"{known}.md" if known else target
-        return f"{link[1]}{os.path.relpath(target, page.parent)}{anchor}"
+        moved = os.path.relpath(target, page.parent)
+        if target.suffix == ".md" and not target.is_relative_to(docs) and target.exists():
+            return f"{link[1]}path:{moved}"  # to be downloaded, as other files are
+        return f"{link[1]}{moved}{anchor}"
 
     pieces = FENCED.split(text)  # between, code, its fence, between, …
     return "".join(
-        LINK.sub(moved, piece) if place % 3 == 0 else piece for place, piece in enumerate(pieces) if place % 3 != 2
+        LINK.sub(rewritten, piece) if place % 3 == 0 else piece for place, piece in enumerate(pieces) if place % 3 != 2
     )
 
 
