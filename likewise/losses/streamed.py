@@ -357,5 +357,5 @@ class _SoftplusSum(Function):
 
 
 def exact_softplus(x: Tensor) -> Tensor:
-    """Return log(1 + e^x). It may become x only from 80 on (e^80 fits float32): the default of 20 is wrong in float64."""
+    """Return log(1 + e^x). PyTorch returns x above its threshold: 20 is too low for float64, and e^80 fits float32."""
     return softplus(x, threshold=80)
