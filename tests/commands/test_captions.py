@@ -115,7 +115,10 @@ def test_the_tables_say_what_the_figures_depend_on(run, names):
     assert "image → text @1" in said
     assert "text → image @1" in said
     assert "head of resnet_tiny, small stem, 128 features, clip, seed 0: images among" in said
-    assert "120 items not trained on among 6 classes by their names alone, 2 prompts a class" in said
+    assert (
+        "120 items not trained on, classified into 6 classes by the class names, with the mean of 2 prompts per class"
+        in said
+    )
     assert "{}, a red {}; head of resnet_tiny, small stem, 128 features, clip, seed 0." in said
     printed = json.loads(command("evaluate", run, "--labels", names, "--json").stdout)
     assert set(printed["learned encoder"]) >= {"cross_modal", "zero_shot", "knn", "geometry"}
