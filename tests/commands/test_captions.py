@@ -28,7 +28,7 @@ def run(tmp_path_factory):
     assert result.exit_code == 0, result.output
     said = " ".join(result.stderr.split())
     assert "chosen method clip: the images have captions" in said
-    assert "pairs captions, 2,400 of them, one drawn a step" in said
+    assert "pairs captions, 2,400 of them, one per image drawn each step" in said
     assert "keys by text tower" in said
     assert "temperature 0.07 at first, learned" in said
     assert "text text_tiny, linear head to 128" in said
