@@ -165,7 +165,9 @@ TOLD = {
     "--set optimizer.schedule=cosin": "unknown optimizer.schedule 'cosin'; did you mean cosine?",
     "--set optimizer.warmup=2": "optimizer.warmup must be a share from 0 to 1, got 2",
     "--method moco --set keys.schedule=cosin": "unknown keys.schedule 'cosin'; did you mean cosine?",
-    "--method moco --set keys.momentum=2": ("momentum, the share of the old that is kept, must be in [0, 1], got 2"),
+    "--method moco --set keys.momentum=2": (
+        "momentum, the share of the old value that is kept, must be in [0, 1], got 2"
+    ),
     "--method moco --set dictionary.size=0": "size must be a whole number of at least 1, got 0",
     "--method instdisc --set dictionary.negatives=0": "negatives must be a whole number of at least 1, got 0",
     "--set encoder.dim=0": "out_dim must be a whole number >= 1, got 0",

@@ -1,7 +1,7 @@
 """Which keys is a query looked up in? Dictionaries have two verbs: `lookup` reads, `update` writes.
 
-`lookup(key, ids, rng=None)` answers `Found(positive, negatives, negative_ids)`; `update(key, ids)` is
-called after the step; `meters()` says how large, how full and how old the dictionary is.
+`lookup(key, ids, rng=None)` returns `Found(positive, negatives, negative_ids)`; `update(key, ids)` is
+called after the step; `meters()` returns how large, how full and how old the dictionary is.
 """
 
 from likewise.dictionaries.consistency import consistency

@@ -1,4 +1,4 @@
-"""Dictionaries by name, and where their keys come from: a row for each."""
+"""The tables of dictionaries and of key sources by name: one row for each."""
 
 from dataclasses import dataclass
 
@@ -16,10 +16,10 @@ class KeySource:
     """Where keys come from."""
 
     name: str
-    with_gradient: bool = False  # they are the encoder's own, and it learns from them
-    by_copy: bool = False  # a momentum copy of the encoder makes them
-    from_slots: bool = False  # they are the slots of the dictionary
-    options: tuple[str, ...] = ()  # of the recipe's section, besides `by`
+    with_gradient: bool = False  # the encoder makes the keys and gets a gradient from them
+    by_copy: bool = False  # a momentum copy of the encoder makes the keys
+    from_slots: bool = False  # the keys are the slots of the dictionary
+    options: tuple[str, ...] = ()  # recipe keys of [keys] that it reads, besides `by`
 
 
 KEYS = {

@@ -1,6 +1,6 @@
-"""How consistent a dictionary is: do its stored keys still say what today's encoder would say?
+"""Measure how consistent a dictionary is: are its stored keys still what the current encoder would produce?
 
-MoCo asks of a dictionary that it be large and consistent. Size is easily told; this measures the rest.
+MoCo argues that a dictionary should be large and consistent. The size is known; this measures the consistency.
 """
 
 from collections.abc import Callable
@@ -14,11 +14,12 @@ from likewise.dictionaries.memory_bank import MemoryBank
 
 @torch.no_grad()
 def consistency(dictionary: KeyQueue | MemoryBank, encode: Callable[[int], Tensor], batches: int = 4) -> float:
-    """Mean cosine between stored keys and the same views encoded today; 1 where nothing has changed.
+    """Return the mean cosine between stored keys and the same views encoded now; 1 if nothing has changed.
 
-    `encode(step)` gives today's keys (n, d) of the whole batch that update `step` wrote. Of all updates
-    whose keys are left, `batches` are taken, evenly from the oldest to the newest. NaN before the first. A
-    bank's slot mixes several views of its item, so it stays below 1 even where the encoder stands still.
+    `encode(step)` must return the current keys (n, d) of the whole batch that update `step` wrote. Among all
+    updates with keys left in the dictionary, `batches` are taken, evenly from the oldest to the newest. The
+    result is NaN before the first update. A slot of a memory bank mixes several views of its item, so the
+    result stays below 1 there even if the encoder does not change.
     """
     steps = dictionary.steps()
     if not steps:
@@ -27,6 +28,6 @@ def consistency(dictionary: KeyQueue | MemoryBank, encode: Callable[[int], Tenso
     cosines = []
     for step in sorted(chosen):
         stored = dictionary.stored(step)
-        today = encode(step)[stored.rows].to(stored.keys)
-        cosines.append(nn.functional.cosine_similarity(stored.keys, today))
+        current = encode(step)[stored.rows].to(stored.keys)
+        cosines.append(nn.functional.cosine_similarity(stored.keys, current))
     return float(torch.cat(cosines).mean())

@@ -1,4 +1,4 @@
-"""What every dictionary answers, and what it asks of keys and ids."""
+"""What every dictionary returns, and how it validates keys and ids."""
 
 from typing import NamedTuple
 
@@ -9,7 +9,7 @@ INTEGERS = (torch.int64, torch.int32)
 
 
 class Found(NamedTuple):
-    """The candidates of a look-up; a negative that shares an id with the query is none of its negatives."""
+    """The candidates that a look-up found. The loss masks negatives that share an id with the query."""
 
     positive: Tensor  # (n, d)
     negatives: Tensor  # (k, d)
@@ -17,14 +17,14 @@ class Found(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """Keys that a dictionary keeps from one update, and their rows in that update's batch."""
+    """The keys that a dictionary still holds from one update, and their rows in the batch of that update."""
 
     keys: Tensor  # (m, d)
     rows: Tensor  # (m,)
 
 
 def check_keys(key: Tensor, ids: Tensor, dim: int | None = None, columns: int | None = None) -> None:
-    """Expect keys (n, d) and whole-number ids (n,) or (n, g)."""
+    """Check for keys (n, d) and whole-number ids (n,) or (n, g)."""
     if key.ndim != 2 or not key.is_floating_point() or (dim is not None and key.shape[1] != dim):
         expected = f"(n, {dim if dim is not None else 'd'})"
         raise ValueError(f"key must be floating-point of shape {expected}, got {key.dtype} of {tuple(key.shape)}")
@@ -42,14 +42,14 @@ def check_whole(name: str, number: int, least: int = 1) -> None:
 
 def check_momentum(momentum: float) -> None:
     if not 0 <= momentum <= 1:
-        raise ValueError(f"momentum, the share of the old that is kept, must be in [0, 1], got {momentum:g}")
+        raise ValueError(f"momentum, the share of the old value that is kept, must be in [0, 1], got {momentum:g}")
 
 
 def as_columns(ids: Tensor) -> Tensor:
-    """(n,) as (n, 1)."""
+    """Return ids (n,) as (n, 1)."""
     return ids[:, None] if ids.ndim == 1 else ids
 
 
 def as_given(ids: Tensor) -> Tensor:
-    """(n, 1) as (n,): one column is not worth an axis."""
+    """Return ids (n, 1) as (n,), the form in which single ids are given."""
     return ids[:, 0] if ids.shape[1] == 1 else ids

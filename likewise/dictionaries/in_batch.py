@@ -1,7 +1,7 @@
-"""The batch as dictionary: every key of this step, of all ranks, with its gradient.
+"""The batch as dictionary: all keys of this step, from all ranks, with their gradient.
 
-As large as the batch, and as consistent as can be: every key is of this step. SimCLR, CLIP and
-MoCo's end-to-end baseline look up here.
+It is as large as the batch and perfectly consistent, since all keys are from the same step. SimCLR,
+CLIP and MoCo's end-to-end baseline use it.
 """
 
 from torch import Tensor, nn
@@ -12,28 +12,28 @@ from likewise.dictionaries.kind import DictionaryKind
 
 
 class InBatch(nn.Module):
-    """Nothing is kept: look-ups are answered from the keys that come with them."""
+    """A dictionary that stores nothing: a look-up returns the keys that are passed to it."""
 
     def __init__(self) -> None:
         super().__init__()
         self._size = 0
 
     def lookup(self, key: Tensor, ids: Tensor, rng: object = None) -> Found:
-        """All keys of the step; a query's own key drops out of its negatives by its id."""
+        """Return all keys of the step; the loss masks a query's own key by its id."""
         check_keys(key, ids)
         keys = ranks.gather(key)
         self._size = len(keys)
         return Found(key, keys, ranks.gather(ids))
 
     def update(self, key: Tensor, ids: Tensor) -> None:
-        """Nothing to write."""
+        """Do nothing: there is nothing to store."""
 
     def steps(self) -> list[int]:
-        """Return no updates: nothing is kept of any."""
+        """Return an empty list: no keys of earlier updates are stored."""
         return []
 
     def stored(self, step: int) -> Stored:
-        raise ValueError(f"a batch keeps no keys, got the step {step}")
+        raise ValueError(f"the batch stores no keys of earlier steps, got step {step}")
 
     def meters(self) -> dict[str, float]:
         return {"size": float(self._size), "fill": 1.0, "age": 0.0, "oldest": 0.0}

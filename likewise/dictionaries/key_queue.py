@@ -1,7 +1,7 @@
-"""A first-in, first-out queue of keys: a dictionary larger than any batch, and not much older.
+"""A first-in, first-out queue of keys: a dictionary that can be larger than a batch, with recent keys.
 
-He et al., 2020 (MoCo). It goes with the momentum copy: keys of several steps can only be compared if
-the encoder that made them moved little in between.
+He et al., 2020 (MoCo). It is used with a momentum copy of the encoder: keys of different steps are only
+comparable if the encoder that made them changed little in between.
 """
 
 import torch
@@ -14,11 +14,11 @@ from likewise.recipe import Dictionary, Recipe
 
 
 class KeyQueue(nn.Module):
-    """The last `size` keys that were written, with their ids (`columns` of them a key).
+    """The last `size` keys that were written, with their ids (`columns` per key).
 
-    A batch may be of any size: one that crosses the end of the ring goes on at its beginning, and of
-    one larger than the queue its last rows stay. Keys are kept as given, and their whole state (rows,
-    ids, place, age) is part of `state_dict`.
+    A batch may have any size. If it crosses the end of the ring buffer, it continues at the beginning; if it
+    is larger than the queue, only its last rows are stored. Keys are stored as given, without normalising
+    them, and the whole state (keys, ids, position, age) is part of `state_dict`.
     """
 
     keys: Tensor
@@ -36,7 +36,7 @@ class KeyQueue(nn.Module):
         self.register_buffer("ids", torch.full((size, columns), -1))
         self.register_buffer("born", torch.full((size,), -1))  # the update that wrote the row
         self.register_buffer("rows", torch.full((size,), -1))  # its row in that update's batch
-        # Host numbers: reading a pointer back from the device would stall it at every step.
+        # Python numbers, because reading a pointer back from the device would stall it at every step.
         self.written = 0
         self.updates = 0
 
@@ -45,16 +45,16 @@ class KeyQueue(nn.Module):
         return min(self.written, self.size)
 
     def lookup(self, key: Tensor, ids: Tensor, rng: object = None) -> Found:
-        """The keys themselves as positives, and the filled rows; no copy, so valid until `update`."""
+        """Return the keys themselves as positives, and the filled rows as negatives: a view, valid until `update`."""
         check_keys(key, ids, self.dim, self.columns)
         return Found(key, self.keys[: self.filled], as_given(self.ids[: self.filled]))
 
     @torch.no_grad()
     def update(self, key: Tensor, ids: Tensor) -> None:
-        """Write all ranks' keys, in rank order, over the oldest ones."""
+        """Write the keys of all ranks, in rank order, over the oldest ones."""
         check_keys(key, ids, self.dim, self.columns)
         key, ids = ranks.gather(key.detach()), ranks.gather(as_columns(ids))
-        first = max(0, len(key) - self.size)  # of a batch larger than the queue the last rows stay
+        first = max(0, len(key) - self.size)  # if the batch is larger than the queue, only its last rows are stored
         rows = torch.arange(first, len(key), device=self.keys.device)
         places = (self.written + rows) % self.size
         self.keys[places] = key[first:].to(self.keys)
@@ -65,20 +65,20 @@ class KeyQueue(nn.Module):
         self.updates += 1
 
     def oldest_first(self) -> Tensor:
-        """The places of the filled rows in the order in which they were written, (filled,)."""
+        """Return the indices of the filled rows in the order in which they were written, (filled,)."""
         return torch.arange(self.written - self.filled, self.written, device=self.keys.device) % self.size
 
     def steps(self) -> list[int]:
-        """The updates of which keys are left, oldest first."""
+        """Return the updates that still have keys in the queue, oldest first."""
         return sorted(set(self.born[: self.filled].tolist()))
 
     def stored(self, step: int) -> Stored:
-        """What is left of the keys of one update."""
+        """Return the keys of one update that are still in the queue."""
         places = (self.born == step).nonzero()[:, 0]
         return Stored(self.keys[places], self.rows[places])
 
     def meters(self) -> dict[str, float]:
-        """Size, filled share, and the age of keys in steps, of the next look-up."""
+        """Return the size, the filled share, and the mean and highest age of keys at the next look-up, in steps."""
         ages = (self.updates - self.born[: self.filled]).cpu().double()
         age, oldest = (ages.mean().item(), ages.max().item()) if self.filled else (0.0, 0.0)
         return {"size": float(self.size), "fill": self.filled / self.size, "age": age, "oldest": oldest}
@@ -98,7 +98,7 @@ def _build(options: Dictionary, *, dim: int, items: int, columns: int, rng: torc
 
 
 def choices(recipe: Recipe, items: int, keys: int) -> dict[str, tuple[int, str]]:
-    """Return a queue that is no longer than the data."""
+    """Choose a queue that is no longer than the data."""
     too_long = keys < recipe.dictionary.size
     return {"dictionary.size": (keys, "the queue is no longer than the data")} if too_long else {}
 
@@ -110,7 +110,7 @@ KIND = DictionaryKind(
     describe_defaults=lambda options: f"queue of {options.size:,}",
     title="a queue",
     choices=choices,
-    # Beside a key its ids and its age are kept.
+    # Besides a key of `dim` numbers, its ids and its age are stored.
     numbers=lambda options, dim: {("dictionary.size", "encoder.dim"): options.size * (dim + 6)},
     options=("size",),
     stores=True,

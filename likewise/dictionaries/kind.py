@@ -1,4 +1,4 @@
-"""A dictionary as training sees it: how it is built, and what it declares about itself."""
+"""A dictionary as training sees it: how it is built, and the properties that it declares."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ class DictionaryKind:
     """A dictionary by name, with its properties."""
 
     name: str
-    build: Callable[..., Any]  # a module with lookup, update and meters, from options, dim, items, columns and rng
-    describe: Callable[[Dictionary, int], str]  # in the plan, from its options and the number of items
-    describe_defaults: Callable[[Dictionary], str]  # in the table of methods
-    title: str  # what the explorer calls it
-    choices: Callable[[Recipe, int, int], dict[str, tuple[int, str]]]  # recipe, items, keys: values and why
-    numbers: Callable[[Dictionary, int], dict[tuple[str, ...], int]]  # how much it holds because of which values
-    options: tuple[str, ...] = ()  # of the recipe's section, besides `kind`
-    stores: bool = False  # keys of earlier steps
+    build: Callable[..., Any]  # from options, dim, items, columns and rng to a module with lookup, update and meters
+    describe: Callable[[Dictionary, int], str]  # for the plan, from its options and the number of items
+    describe_defaults: Callable[[Dictionary], str]  # for the table of methods
+    title: str  # its name in the explorer
+    choices: Callable[[Recipe, int, int], dict[str, tuple[int, str]]]  # from recipe, items, keys to values and reasons
+    numbers: Callable[[Dictionary, int], dict[tuple[str, ...], int]]  # how many numbers it stores, by the keys at fault
+    options: tuple[str, ...] = ()  # recipe keys of [dictionary] that it reads, besides `kind`
+    stores: bool = False  # it stores keys of earlier steps
     one_slot_an_item: bool = False
-    knows_noise: bool = False  # the probability with which a negative is drawn
+    knows_noise: bool = False  # it knows the probability with which a negative is drawn
     fills: bool = False  # it starts empty, and look-ups become harder as it fills

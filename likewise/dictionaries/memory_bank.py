@@ -1,6 +1,6 @@
-"""A memory bank: one slot an item, rewritten whenever the item comes by.
+"""A memory bank: one slot per item, updated whenever the item is in the batch.
 
-Wu et al., 2018 (InstDisc). As large as the data set, but a slot is as old as the item's last visit.
+Wu et al., 2018 (InstDisc). It is as large as the data set, but a slot is as old as the item's last visit.
 """
 
 import torch
@@ -22,11 +22,11 @@ from likewise.recipe import Dictionary, Recipe
 
 
 class MemoryBank(nn.Module):
-    """Slots (items, d), unit rows; the first column of an id is the item's slot.
+    """Slots (items, d) of unit rows; the first column of an id is the item's slot.
 
-    A look-up answers each query's own slot as its positive and `negatives` slots, drawn uniformly with
-    replacement and once for the whole batch; a drawn slot that is the query's own drops out by its id.
-    An update writes `normalize(momentum · old + (1 − momentum) · new)`, after the step, never in it.
+    A look-up returns each query's own slot as its positive, and `negatives` slots, drawn uniformly with
+    replacement, once for the whole batch. If a query's own slot is drawn, the loss masks it by its id.
+    An update, which comes after the step, writes `normalize(momentum · old + (1 − momentum) · new)`.
     """
 
     slots: Tensor
@@ -61,14 +61,14 @@ class MemoryBank(nn.Module):
         self.updates = 0
 
     def lookup(self, key: Tensor, ids: Tensor, rng: torch.Generator | None = None) -> Found:
-        """Each query's slot, and the step's draw of slots; ranks that draw from equal `rng` draw the same."""
+        """Return each query's slot, and the slots drawn for this step: the same on ranks with equal `rng`."""
         own = self._slots_of(key, ids)
         drawn = torch.randint(self.items, (self.negatives,), generator=rng).to(own.device)
         return Found(self.slots[own], self.slots[drawn], as_given(self.ids[drawn]))
 
     @torch.no_grad()
     def update(self, key: Tensor, ids: Tensor) -> None:
-        """Move all ranks' slots towards their new keys; of an item that came twice the last key counts."""
+        """Move the slots of all ranks' items towards their new keys; if an item occurs twice, its last key counts."""
         self._slots_of(key, ids)
         key, ids = ranks.gather(key.detach()), ranks.gather(as_columns(ids))
         own, order = ids[:, 0].sort(stable=True)
@@ -82,16 +82,16 @@ class MemoryBank(nn.Module):
         self.updates += 1
 
     def steps(self) -> list[int]:
-        """The updates that some slot was last written by, oldest first."""
+        """Return the updates that were the last to write some slot, oldest first."""
         return sorted(set(self.born[self.born >= 0].tolist()))
 
     def stored(self, step: int) -> Stored:
-        """The slots that one update was the last to write."""
+        """Return the slots that one update was the last to write."""
         places = (self.born == step).nonzero()[:, 0]
         return Stored(self.slots[places], self.rows[places])
 
     def meters(self) -> dict[str, float]:
-        """Slots, the share that was ever written, and the age of those in steps, of the next look-up."""
+        """Return the number of slots, the share written so far, and their mean and highest age at the next look-up."""
         written = self.born >= 0
         filled = int(written.sum())
         ages = (self.updates - self.born[written]).cpu().double()
@@ -127,7 +127,7 @@ def _choices(recipe: Recipe, items: int, keys: int) -> dict[str, tuple[int, str]
 KIND = DictionaryKind(
     "bank",
     build=_build,
-    describe=lambda options, items: f"a memory bank of {items:,}, {options.negatives:,} drawn a step",
+    describe=lambda options, items: f"a memory bank of {items:,} slots, {options.negatives:,} drawn each step",
     describe_defaults=lambda options: f"bank, {options.negatives:,} drawn",
     title="a bank",
     choices=_choices,

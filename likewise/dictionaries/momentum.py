@@ -1,4 +1,4 @@
-"""The momentum copy of an encoder, which makes keys that stay comparable from step to step.
+"""The momentum copy of an encoder, which produces keys that stay comparable from step to step.
 
 He et al., 2020 (MoCo): `copy ← m · copy + (1 − m) · encoder` after every step, m close to 1.
 """
@@ -15,9 +15,10 @@ from likewise.dictionaries.found import check_momentum
 class MomentumEncoder(nn.Module):
     """A copy of `encoder` that follows it slowly and never gets a gradient.
 
-    Only parameters follow. Buffers (the running statistics of batch norm) are the copy's own: it
-    normalises by the batches that it encodes, as a network in training does, and keeps its own running
-    statistics of them. `momentum` is the share of the old that is kept: 0.999 hardly moves.
+    Only parameters follow. The copy has its own buffers (the running statistics of batch norm): it
+    normalises with the statistics of the batches that it encodes, as a network in training does, and keeps
+    running statistics of them. `momentum` is the share of the old parameters that is kept: with 0.999 the
+    copy hardly moves.
     """
 
     def __init__(self, encoder: nn.Module, momentum: float = 0.999) -> None:
@@ -33,11 +34,11 @@ class MomentumEncoder(nn.Module):
 
     @torch.no_grad()
     def follow(self, momentum: float | None = None) -> None:
-        """One step towards the encoder, all parameters at once; `momentum` where it is scheduled."""
+        """Move all parameters one step towards the encoder's; `momentum` overrides the default if it is scheduled."""
         momentum = self.momentum if momentum is None else momentum
         check_momentum(momentum)
-        ours, theirs = tuple(self.copy.parameters()), tuple(self._followed[0].parameters())
-        torch._foreach_lerp_(ours, theirs, 1 - momentum)
+        own, followed = tuple(self.copy.parameters()), tuple(self._followed[0].parameters())
+        torch._foreach_lerp_(own, followed, 1 - momentum)
 
     def extra_repr(self) -> str:
         return f"momentum={self.momentum:g}"

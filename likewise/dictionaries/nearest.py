@@ -1,8 +1,8 @@
-"""The nearest neighbour of each key in a queue of earlier keys takes its place: NNCLR (Dwibedi et al., 2021).
+"""Each key is replaced by its nearest neighbour in a queue of earlier keys: NNCLR (Dwibedi et al., 2021).
 
-A positive is then another item that is alike, and not only another view of the same one. Candidates are those of the
-batch. Each prediction is looked up among the neighbours of the batch's keys, as queries are everywhere here; the paper
-looks up each neighbour among the predictions.
+So the positive is another, similar item, and not only another view of the same one. The candidates are the neighbours
+of the keys of the batch. Each prediction is a query that is looked up among them; the paper, in the other direction,
+looks each neighbour up among the predictions.
 """
 
 import torch
@@ -20,7 +20,7 @@ SCORES_AT_ONCE = 2**20
 
 
 class NearestNeighbours(nn.Module):
-    """The last `size` keys, as a `KeyQueue` keeps them, among which each key finds its nearest by cosine."""
+    """A `KeyQueue` of the last `size` keys, in which the nearest neighbour by cosine replaces each key."""
 
     def __init__(self, size: int = 98_304, dim: int = 128, *, columns: int = 1) -> None:
         super().__init__()
@@ -28,43 +28,44 @@ class NearestNeighbours(nn.Module):
 
     @torch.no_grad()
     def nearest(self, key: Tensor) -> Tensor:
-        """Return the stored key (n, d) most like each key; the key itself while nothing is stored.
+        """Return the stored key (n, d) most similar to each key; the key itself while nothing is stored.
 
-        The scores of all keys with all stored ones are never held together.
+        The scores are computed in blocks, so that memory does not grow with the queue.
         """
         filled, queries = self.queue.filled, key.detach().to(self.queue.keys)
-        is_key = self.queue.ids[:filled].ge(0).any(dim=1)  # the rest is padding
+        is_key = self.queue.ids[:filled].ge(0).any(dim=1)  # other rows are padding
         highest = queries.new_full((len(key),), -torch.inf)
         place = torch.zeros(len(key), dtype=torch.int64, device=queries.device)
         width = max(1, SCORES_AT_ONCE // max(1, len(key)))
         for start in range(0, filled, width):
-            some = slice(start, min(start + width, filled))
-            scores = queries @ normalize(self.queue.keys[some], dim=1).T  # a query's own length changes no order
-            best, where = scores.masked_fill_(~is_key[some], -torch.inf).max(dim=1)
-            place = torch.where(best > highest, where + start, place)
+            block = slice(start, min(start + width, filled))
+            # The queries need not be normalised: their lengths do not change the order of the scores.
+            scores = queries @ normalize(self.queue.keys[block], dim=1).T
+            best, place_in_block = scores.masked_fill_(~is_key[block], -torch.inf).max(dim=1)
+            place = torch.where(best > highest, place_in_block + start, place)
             highest = torch.maximum(best, highest)
         return torch.where((highest > -torch.inf)[:, None], self.queue.keys[place].to(key.dtype), key.detach())
 
     def lookup(self, key: Tensor, ids: Tensor, rng: object = None) -> Found:
-        """Return the neighbours of the keys as positives, and those of all ranks' keys as candidates."""
+        """Return the neighbours of the keys as positives, and the neighbours of all ranks' keys as negatives."""
         check_keys(key, ids, self.queue.dim, self.queue.columns)
         neighbours = self.nearest(key)
         return Found(neighbours, ranks.gather(neighbours), ranks.gather(ids))
 
     def update(self, key: Tensor, ids: Tensor) -> None:
-        """Write all ranks' keys over the oldest ones."""
+        """Write the keys of all ranks over the oldest ones."""
         self.queue.update(key, ids)
 
     def steps(self) -> list[int]:
-        """Return the updates of which keys are left, oldest first."""
+        """Return the updates that still have keys in the queue, oldest first."""
         return self.queue.steps()
 
     def stored(self, step: int) -> Stored:
-        """Return what is left of the keys of one update."""
+        """Return the keys of one update that are still in the queue."""
         return self.queue.stored(step)
 
     def meters(self) -> dict[str, float]:
-        """Return size, filled share, and the age of keys in steps, of the next look-up."""
+        """Return the size, the filled share, and the mean and highest age of keys at the next look-up, in steps."""
         return self.queue.meters()
 
 

@@ -1,4 +1,4 @@
-"""Clustering: does k-means, which sees no label, find the classes?"""
+"""Clustering: do the clusters of k-means, which sees no labels, agree with the classes?"""
 
 from dataclasses import dataclass
 
@@ -24,14 +24,14 @@ class Clustering:
 
 
 def clustering(rows: Tensor, labels: Tensor, *, seed: int = 0) -> Clustering:
-    """k-means of unit rows (n, d), as many clusters as there are classes, the best of `STARTS` starts."""
-    rows, labels = labelled("clustered items", rows, labels)
+    """Compare labels with k-means clusters of unit rows (n, d): one cluster per class, the best of `STARTS` starts."""
+    rows, labels = labelled("embeddings", rows, labels)
     clusters = len(torch.unique(labels))
     points, classes = normalize(rows.float(), dim=1).cpu().numpy(), labels.cpu().numpy()
-    found = KMeans(clusters, n_init=STARTS, random_state=seed).fit_predict(points)
+    assigned = KMeans(clusters, n_init=STARTS, random_state=seed).fit_predict(points)
     return Clustering(
-        nmi=float(normalized_mutual_info_score(classes, found)),
-        ari=float(adjusted_rand_score(classes, found)),
+        nmi=float(normalized_mutual_info_score(classes, assigned)),
+        ari=float(adjusted_rand_score(classes, assigned)),
         clusters=clusters,
         items=len(rows),
     )

@@ -1,4 +1,4 @@
-"""Classification with a handful of labels a class: how much of the work has the encoder done already?"""
+"""Classification with a handful of labels per class: how much has the encoder already learned without them?"""
 
 from dataclasses import dataclass
 
@@ -12,10 +12,10 @@ from likewise.randomness import generator
 
 @dataclass(frozen=True)
 class FewLabels:
-    """Mean and spread over draws of the labelled items, and everything that they depend on."""
+    """Accuracy over several draws of the labelled items, with everything that it depends on."""
 
-    accuracy: float
-    spread: float
+    accuracy: float  # mean over the draws
+    spread: float  # standard deviation over the draws
     per_class: int
     draws: int
     test: int
@@ -33,13 +33,13 @@ def few_labels(
     draws: int = 20,
     seed: int = 0,
 ) -> FewLabels:
-    """Accuracy of the nearest class mean (cosine of unit rows), from `per_class` labelled items a class.
+    """Measure the accuracy of the nearest class mean (by cosine) with `per_class` labelled items per class.
 
-    The labelled items are drawn anew from `train` in each of `draws`; a class with fewer gives all it
-    has. Shapes as for `knn`.
+    Other labelled items are drawn from `train` in each of the `draws`. If a class has fewer items than
+    `per_class`, all of them are used. Shapes as for `knn`.
     """
-    train, train_labels = labelled("train", train, train_labels)
-    test, test_labels = labelled("test", test, test_labels)
+    train, train_labels = labelled("train embeddings", train, train_labels)
+    test, test_labels = labelled("test embeddings", test, test_labels)
     if per_class < 1 or draws < 1:
         raise ValueError(f"per_class and draws must be at least 1, got {per_class} and {draws}")
     classes = torch.unique(train_labels)

@@ -1,4 +1,4 @@
-"""Every figure about one kind of embedding, with one ruler for all kinds: raw input, untrained, learned, anyone's."""
+"""All figures of one embedding, measured in the same way for raw input, untrained, trained and foreign encoders."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -22,19 +22,19 @@ PER_CLASS = (1, 5, 10)
 
 @dataclass(frozen=True)
 class Embedded:
-    """Items as one encoder sees them; of two views of some test items too, where views can be made."""
+    """The embeddings of one encoder, and those of two views of some test items if views can be made."""
 
     train: Tensor  # (n, d)
     test: Tensor  # (m, d)
     views: tuple[Tensor, Tensor] | None = None  # (v, d) each
-    keys: tuple[Tensor, Tensor] | None = None  # the same views as the loss compares them: after the head
-    texts: tuple[Tensor, Tensor] | None = None  # captions (t, d), and which test item has which, (p, 2)
-    named: tuple[Tensor, Tensor] | None = None  # test labels (m,), and prompts of their classes (classes, templates, d)
+    keys: tuple[Tensor, Tensor] | None = None  # the same views after the head, as the loss compares them
+    texts: tuple[Tensor, Tensor] | None = None  # captions (t, d), and pairs of test item and caption (p, 2)
+    named: tuple[Tensor, Tensor] | None = None  # test labels (m,), and prompts of the classes (classes, templates, d)
 
 
 @dataclass(frozen=True)
 class Figures:
-    """What was measured; None where there are no labels, no views, or no words."""
+    """All measured figures; those that need labels, views or captions are None without them."""
 
     geometry: Geometry
     verdict: str
@@ -49,7 +49,7 @@ class Figures:
     clustering: Clustering | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain numbers and words by name."""
+        """Return the figures by name as plain numbers and text, without those that are None."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 
@@ -63,27 +63,27 @@ def measure(
     loss_temperature: float = 0.1,
     seed: int = 0,
 ) -> Figures:
-    """All figures. `temperature` is that of the k-NN's vote, `loss_temperature` that of the information bound."""
+    """Measure all figures; `temperature` is for the k-NN vote, `loss_temperature` for the information bound."""
     shape = geometry(embedded.test)
-    found = Figures(
+    figures = Figures(
         geometry=shape,
         verdict=verdict(shape),
         alignment=None if embedded.views is None else alignment(*embedded.views),
         information=None if embedded.keys is None else information(*embedded.keys, temperature=loss_temperature),
     )
     if embedded.texts is not None:
-        found = replace(found, cross_modal=cross_modal(embedded.test, *embedded.texts))
+        figures = replace(figures, cross_modal=cross_modal(embedded.test, *embedded.texts))
     if embedded.named is not None:
-        found = replace(found, zero_shot=zero_shot(embedded.test, *embedded.named))
+        figures = replace(figures, zero_shot=zero_shot(embedded.test, *embedded.named))
     if train_labels is None or test_labels is None:
-        return found
+        return figures
     parts = (embedded.train, train_labels, embedded.test, test_labels)
     return replace(
-        found,
+        figures,
         knn=knn(*parts, k=k, temperature=temperature),
         linear=linear_probe(*parts, seed=seed),
         few_labels={count: few_labels(*parts, per_class=count, seed=seed) for count in PER_CLASS},
-        # Where no class of the test items is known there is nothing to be found.
+        # If no test item shares a class with a training item, there is nothing to retrieve.
         retrieval=retrieval(embedded.test, test_labels, embedded.train, train_labels)
         if torch.isin(test_labels[test_labels >= 0], train_labels).any()
         else None,

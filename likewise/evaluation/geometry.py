@@ -1,4 +1,4 @@
-"""The shape of embeddings on the unit sphere, for which no labels are needed: spread out, or collapsed?
+"""The geometry of embeddings on the unit sphere, measured without labels: spread out, or collapsed?
 
 Alignment and uniformity are Wang & Isola, 2020; the effective rank is Roy & Vetterli, 2007.
 """
@@ -16,24 +16,24 @@ from likewise.evaluation.inputs import rows_of
 from likewise.guide import see
 
 ROWS_AT_ONCE = 1024
-LOOKED_AT = 1000  # items that say whether all have collapsed
+LOOKED_AT = 1000  # the number of items by which `collapse_of` judges
 
 
 @dataclass(frozen=True)
 class Geometry:
-    """Where the unit rows lie, and how many there were."""
+    """How unit rows are spread over the sphere, and how many rows were measured."""
 
-    uniformity: float  # log mean e^(−2 ‖x − y‖²): 0 where all are one point, near −4 on a whole sphere
+    uniformity: float  # log mean e^(−2 ‖x − y‖²): 0 if all rows are equal, near −4 if they cover the sphere
     effective_rank: float
     alike: float  # mean cosine of two different items
-    zeros: int  # items whose embedding is zero, and has no direction
+    zeros: int  # items with an embedding of zero, which has no direction
     dim: int
     items: int
 
 
 def geometry(rows: Tensor) -> Geometry:
-    """Uniformity, effective rank and mean cosine of rows (n, d), which are made of unit length."""
-    rows = normalize(rows_of("geometry's", rows), dim=1)
+    """Measure uniformity, effective rank and mean cosine of rows (n, d) after normalising them."""
+    rows = normalize(rows_of("embeddings", rows), dim=1)
     return Geometry(
         uniformity=uniformity(rows),
         effective_rank=effective_rank(rows),
@@ -45,8 +45,11 @@ def geometry(rows: Tensor) -> Geometry:
 
 
 def alignment(first: Tensor, second: Tensor) -> float:
-    """Mean ‖a − b‖² of unit rows that should agree, (n, d) each: 0 where they do, 2 where they are unrelated."""
-    first, second = (normalize(rows_of("alignment's", rows), dim=1) for rows in (first, second))
+    """Return the mean ‖a − b‖² of normalised pairs (n, d): 0 if they agree, about 2 if they are unrelated."""
+    first, second = (
+        normalize(rows_of("first embeddings", first), dim=1),
+        normalize(rows_of("second embeddings", second), dim=1),
+    )
     if first.shape != second.shape:
         raise ValueError(f"pairs must have the same shape, got {tuple(first.shape)} and {tuple(second.shape)}")
     return float((first - second).square().sum(dim=1).mean())
@@ -54,7 +57,7 @@ def alignment(first: Tensor, second: Tensor) -> float:
 
 @torch.no_grad()
 def uniformity(rows: Tensor) -> float:
-    """`log mean e^(−2 ‖x − y‖²)` over all pairs of different unit rows (n, d), in tiles; 0 for a single row."""
+    """Return `log mean e^(−2 ‖x − y‖²)` over all pairs of unit rows (n, d), in tiles; 0 for a single row."""
     n = len(rows)
     if n < 2:
         return 0.0
@@ -68,15 +71,15 @@ def uniformity(rows: Tensor) -> float:
 
 
 def effective_rank(rows: Tensor) -> float:
-    """How many directions the rows (n, d) use: e^entropy of the singular values, after the mean is taken off.
+    """Return how many directions the rows (n, d) use: e^entropy of the singular values of the centred rows.
 
-    1 where all lie on a line, min(n − 1, d) where all directions are used alike; 0 where there is one point.
+    It is 1 if all rows lie on a line, min(n − 1, d) if all directions are used equally, and 0 if all rows are equal.
     """
     centred = rows.double() - rows.double().mean(dim=0)
-    # Of the smaller Gram matrix: the square roots of its eigenvalues are the singular values.
+    # The singular values are the square roots of the eigenvalues of the smaller Gram matrix.
     gram = centred.T @ centred if rows.shape[0] >= rows.shape[1] else centred @ centred.T
     singular = torch.linalg.eigvalsh(gram).clamp(min=0).sqrt()
-    singular = singular.where(singular > 1e-6 * rows.double().norm(), 0)  # rounding is no direction
+    singular = singular.where(singular > 1e-6 * rows.double().norm(), 0)  # remove rounding errors
     if not singular.any():
         return 0.0
     share = singular / singular.sum()
@@ -84,7 +87,7 @@ def effective_rank(rows: Tensor) -> float:
 
 
 def mean_cosine(rows: Tensor) -> float:
-    """Mean cosine of two different unit rows (n, d); 1 for a single row."""
+    """Return the mean cosine of two different unit rows (n, d); 1 for a single row."""
     n = len(rows)
     if n < 2:
         return 1.0
@@ -92,40 +95,40 @@ def mean_cosine(rows: Tensor) -> float:
     return float(rows.sum(dim=0).square().sum() - rows.square().sum()) / (n * (n - 1))
 
 
-def verdict(found: Geometry) -> str:
-    """Is it a collapse? In words, with the figures behind them."""
-    if found.items < 2:
-        return "there is one item only: nothing can be said of a collapse"
-    rank, alike = _figures(found)
-    return collapse(found) or f"not collapsed: {alike}, {rank}, uniformity {found.uniformity:.2f}"
+def verdict(measured: Geometry) -> str:
+    """Say in a sentence, with figures, whether the embeddings have collapsed."""
+    if measured.items < 2:
+        return "there is only one item, so a collapse cannot be measured"
+    rank, alike = _figures(measured)
+    return collapse(measured) or f"not collapsed: {alike}, {rank}, uniformity {measured.uniformity:.2f}"
 
 
-def collapse(found: Geometry) -> str | None:
-    """Say how embeddings have collapsed, wholly, in part or nearly, or return None if they have not."""
-    words = _collapse(found)
-    return None if words is None else f"{words} {see('collapse')}"
+def collapse(measured: Geometry) -> str | None:
+    """Say in a sentence how the embeddings have collapsed, fully, partly or nearly; return None if they have not."""
+    sentence = _collapse(measured)
+    return None if sentence is None else f"{sentence} {see('collapse')}"
 
 
-def _collapse(found: Geometry) -> str | None:
-    if found.items < 2:
+def _collapse(measured: Geometry) -> str | None:
+    if measured.items < 2:
         return None
-    rank, alike = _figures(found)
-    most = min(found.dim, found.items - 1)
-    if found.zeros > 0.01 * found.items:
-        return f"collapsed: {found.zeros:,} of {found.items:,} items have the embedding zero"
-    if found.alike > 0.99 or found.effective_rank == 0:
+    rank, alike = _figures(measured)
+    most = min(measured.dim, measured.items - 1)
+    if measured.zeros > 0.01 * measured.items:
+        return f"collapsed: {measured.zeros:,} of {measured.items:,} items have an embedding of zero"
+    if measured.alike > 0.99 or measured.effective_rank == 0:
         return f"collapsed: nearly all items have the same embedding ({alike}, {rank})"
-    if most > 1 and found.effective_rank < 1.5:
+    if most > 1 and measured.effective_rank < 1.5:
         return f"collapsed to a line: the items differ in hardly more than one direction ({rank}, {alike})"
-    if found.effective_rank < 0.05 * most:
-        return f"partly collapsed: few of the {found.dim} directions are used ({rank}, {alike})"
-    if found.alike > 0.9:
-        return f"not collapsed, but narrow: all embeddings point the same way ({alike}, {rank})"
+    if measured.effective_rank < 0.05 * most:
+        return f"partly collapsed: few of the {measured.dim} directions are used ({rank}, {alike})"
+    if measured.alike > 0.9:
+        return f"not collapsed, but narrow: all embeddings point in similar directions ({alike}, {rank})"
     return None
 
 
 def collapse_of(vectors: NDArray[np.float32]) -> str | None:
-    """Say how vectors (n, d) have collapsed, judged by at most `LOOKED_AT` of them, or return None."""
+    """Say in a sentence how vectors (n, d) have collapsed, judged by at most `LOOKED_AT` of them, or return None."""
     places = np.linspace(0, len(vectors) - 1, min(len(vectors), LOOKED_AT)).astype(np.int64)
     rows = torch.from_numpy(np.ascontiguousarray(vectors[places]))
     if not rows.isfinite().all():
@@ -133,6 +136,6 @@ def collapse_of(vectors: NDArray[np.float32]) -> str | None:
     return collapse(geometry(rows))
 
 
-def _figures(found: Geometry) -> tuple[str, str]:
-    rank = f"effective rank {found.effective_rank:.1f} of {found.dim}"
-    return rank, f"two items have a mean cosine of {found.alike:.3f}"
+def _figures(measured: Geometry) -> tuple[str, str]:
+    rank = f"effective rank {measured.effective_rank:.1f} of {measured.dim}"
+    return rank, f"two items have a mean cosine of {measured.alike:.3f}"

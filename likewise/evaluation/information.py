@@ -1,7 +1,7 @@
-"""Mutual information: what a loss says about it, and what it is for a table.
+"""Mutual information: bounded by a loss, or computed exactly from a table of probabilities.
 
-The InfoNCE bound is van den Oord et al., 2018; its limits are those of Poole et al., 2019.
-The rest is Shannon, 1948.
+The InfoNCE bound is from van den Oord et al., 2018, and its limits from Poole et al., 2019.
+Everything else is from Shannon, 1948.
 """
 
 import math
@@ -22,32 +22,32 @@ Number = TypeVar("Number", float, Tensor)
 
 @dataclass(frozen=True)
 class Information:
-    """Nats of mutual information that pairs are shown to share, beside the most that could be shown."""
+    """A lower bound on the mutual information of pairs in nats, and the highest value that the bound could take."""
 
     bound: float
-    ceiling: float  # log of the candidates
+    ceiling: float  # log(candidates)
     candidates: int
     temperature: float
 
 
 @torch.no_grad()
 def information(first: Tensor, second: Tensor, *, temperature: float) -> Information:
-    """The InfoNCE bound of pairs (n, d) each: every first is looked up among all seconds, by cosine.
+    """Compute the InfoNCE bound for pairs (n, d): each row of `first` is looked up among all rows of `second`.
 
-    All seconds come from one distribution, so that it is a bound and not an estimate.
+    All candidates come from one distribution, so this is a bound and not only an estimate.
     """
-    first, second = rows_of("first", first), rows_of("second", second)
+    first, second = rows_of("first embeddings", first), rows_of("second embeddings", second)
     loss = float(info_nce(first, second, temperature=temperature))
     candidates = len(second)
     return Information(infonce_bound(loss, candidates), math.log(candidates), candidates, temperature)
 
 
 def infonce_bound(loss: Number, candidates: int) -> Number:
-    """The nats of mutual information that an InfoNCE loss proves: `log(candidates) − loss`.
+    """Return the lower bound on mutual information, in nats, that an InfoNCE loss proves: `log(candidates) − loss`.
 
-    `candidates` is what one row is looked up among: its positive and the negatives that count. The
-    bound can never show more than log(candidates), and it is one only where negatives are drawn from
-    the keys' own distribution; with a queue, a bank or masks it is an estimate.
+    `candidates` is the number of keys that one query is looked up among: its positive and the negatives
+    that count. The bound cannot exceed log(candidates). It only holds if the negatives are drawn from the
+    distribution of the keys; with a queue, a memory bank or masks it is an estimate.
     """
     if isinstance(candidates, bool) or not isinstance(candidates, int) or candidates < 1:
         raise ValueError(f"candidates must be a whole number >= 1, got {candidates!r}")
@@ -57,7 +57,7 @@ def infonce_bound(loss: Number, candidates: int) -> Number:
 
 
 def mutual_information(joint: ArrayLike, base: float = 2) -> float:
-    """How far a joint distribution is from independence, `Σ p(x, y) log p(x, y) / (p(x) p(y))`.
+    """Return how far a joint distribution is from independence, `Σ p(x, y) log p(x, y) / (p(x) p(y))`.
 
     `joint` is a table of probabilities, one row per x, one column per y; `base` 2 gives bits.
     """
@@ -69,25 +69,25 @@ def mutual_information(joint: ArrayLike, base: float = 2) -> float:
 
 
 def mutual_information_by_entropies(joint: ArrayLike, base: float = 2) -> float:
-    """The same as what two descriptions share, `H(X) + H(Y) − H(X, Y)`."""
+    """Return the mutual information as the entropy that X and Y share, `H(X) + H(Y) − H(X, Y)`."""
     table = _table(joint)
     return entropy(table.sum(axis=1), base) + entropy(table.sum(axis=0), base) - entropy(table, base)
 
 
 def mutual_information_by_conditioning(joint: ArrayLike, base: float = 2) -> float:
-    """The same as what knowing Y takes off the uncertainty about X, `H(X) − H(X | Y)`."""
+    """Return the mutual information as the reduction of X's entropy when Y is known, `H(X) − H(X | Y)`."""
     table = _table(joint)
     return entropy(table.sum(axis=1), base) - conditional_entropy(table, base)
 
 
 def entropy(probabilities: ArrayLike, base: float = 2) -> float:
-    """`−Σ p log p` of a distribution of any shape."""
+    """Return `−Σ p log p` of a distribution of any shape."""
     p = _distribution(probabilities)
     return float(-(p[p > 0] * np.log(p[p > 0])).sum() / _log_base(base))
 
 
 def conditional_entropy(joint: ArrayLike, base: float = 2) -> float:
-    """`H(X | Y)`: the entropy of each column's x, averaged over the columns y."""
+    """Return `H(X | Y)`: the entropy of x in each column y, averaged over the columns."""
     table = _table(joint)
     columns = table.sum(axis=0)
     return sum(float(p) * entropy(column / p, base) for p, column in zip(columns, table.T, strict=True) if p > 0)

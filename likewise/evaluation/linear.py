@@ -1,9 +1,10 @@
-"""Linear probe: multinomial logistic regression on embeddings that stay as they are.
+"""Linear probe: multinomial logistic regression on fixed embeddings.
 
-Minimises `mean cross-entropy + l2/2 ‖weights‖²`, the intercepts free: scikit-learn's
-`LogisticRegression` with C = 1 / (l2 n). What makes it quick is one look at the features' covariance
-before the first step: the loss bends at most half as much as that (Böhning, 1992), so L-BFGS walks in
-coordinates where every direction bends alike, and needs a few steps where it would need a hundred.
+Minimises `mean cross-entropy + l2/2 ‖weights‖²`, without a penalty on the intercepts: the same problem
+as scikit-learn's `LogisticRegression` with C = 1 / (l2 n). It is fast because it is preconditioned with
+the covariance of the features. Half of that covariance is an upper bound on the curvature of the loss
+(Böhning, 1992), so after a change of coordinates all directions have about the same curvature, and
+L-BFGS needs a few steps instead of about a hundred.
 """
 
 from dataclasses import dataclass
@@ -18,19 +19,19 @@ from likewise.evaluation.inputs import labelled
 from likewise.randomness import generator
 
 L2 = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
-HELD_OUT = 0.2  # of the training part, to choose l2 on
-ROWS_AT_ONCE = 4096  # of features: small enough to be read from memory once for both products
+HELD_OUT = 0.2  # share of the training items on which l2 is chosen
+ROWS_AT_ONCE = 4096  # rows of features that stay in the cache between the two products of a step
 MOST_STEPS = 200
-TOLERANCE, COARSE = 3e-5, 1e-3  # of the gradient's largest entry; to choose l2, accuracy is all that counts
+TOLERANCE, COARSE = 3e-5, 1e-3  # for the largest entry of the gradient; COARSE is enough to choose l2
 
 
 @dataclass(frozen=True)
 class Linear:
-    """An accuracy, and everything that it depends on; `chosen` where l2 was chosen on a part of the training items."""
+    """The accuracy of the linear probe, with everything that it depends on."""
 
     accuracy: float
     l2: float
-    chosen: bool
+    chosen: bool  # whether l2 was chosen on a part of the training items
     train: int
     test: int
     classes: int
@@ -57,23 +58,23 @@ def linear_probe(
     l2: float | None = None,
     seed: int = 0,
 ) -> Linear:
-    """Accuracy on `test` of a linear classifier fitted on `train`.
+    """Measure the accuracy on `test` of a linear classifier fitted on `train`.
 
-    Shapes: train (n, d), train_labels (n,), test (m, d), test_labels (m,); labels −1 are left out. The features
-    are divided by one number, their standard deviation, so that `l2` means the same for every encoder. Without
-    `l2` the best of `L2` on a fifth of the training items is taken, then all of them are fitted.
+    Shapes: train (n, d), train_labels (n,), test (m, d), test_labels (m,); items with label −1 are left out. All
+    features are divided by one number, their standard deviation, so that `l2` means the same for every encoder.
+    Without `l2`, the value in `L2` that is best on a held-out fifth of the training items is used to fit all of them.
     """
-    train, train_labels = labelled("train", train, train_labels)
-    test, test_labels = labelled("test", test, test_labels)
+    train, train_labels = labelled("train embeddings", train, train_labels)
+    test, test_labels = labelled("test embeddings", test, test_labels)
     if l2 is not None and not l2 > 0:
         raise ValueError(f"l2 must be positive, got {l2:g}")
     known, targets = torch.unique(train_labels, return_inverse=True)
     scale = (train - train.mean(dim=0)).square().mean().sqrt()
-    scale = scale.where(scale > 1e-6 * train.abs().max(), 1)  # features that are all constant stay as they are
+    scale = scale.where(scale > 1e-6 * train.abs().max(), 1)  # do not divide constant features by 0
     train, test = train / scale, test / scale
     best = choose_l2(train, targets, seed) if l2 is None else l2
-    found = fit(train, targets, len(known), best)
-    predicted = known[found.logits(test).argmax(dim=1)]
+    classifier = fit(train, targets, len(known), best)
+    predicted = known[classifier.logits(test).argmax(dim=1)]
     return Linear(
         accuracy=float((predicted == test_labels).double().mean()),
         l2=best,
@@ -86,41 +87,44 @@ def linear_probe(
 
 
 def choose_l2(features: Tensor, targets: Tensor, seed: int = 0) -> float:
-    """The l2 of the best accuracy on a held-out fifth, of equals the largest; smaller ones are tried while it helps."""
+    """Return the l2 with the best accuracy on a held-out fifth, and among equals the largest.
+
+    Values are tried from the largest to the smallest, until two in a row bring no improvement.
+    """
     order = torch.randperm(len(features), generator=generator(seed, "linear probe")).to(features.device)
-    held, kept = order[: int(HELD_OUT * len(order))], order[int(HELD_OUT * len(order)) :]
-    if not len(held):
+    held_out, rest = order[: int(HELD_OUT * len(order))], order[int(HELD_OUT * len(order)) :]
+    if not len(held_out):
         return L2[0]
     classes = int(targets.max()) + 1
-    problem = Problem(features[kept], targets[kept], classes)
-    found: Classifier | None = None
-    best, most, worse = L2[0], -1, 0
+    problem = Problem(features[rest], targets[rest], classes)
+    classifier: Classifier | None = None
+    best, most_right, not_better = L2[0], -1, 0
     for l2 in L2:
-        found = problem.solve(l2, found, COARSE)
-        right = int((found.logits(features[held]).argmax(dim=1) == targets[held]).sum())
-        if right > most:
-            best, most, worse = l2, right, 0
+        classifier = problem.solve(l2, classifier, COARSE)
+        right = int((classifier.logits(features[held_out]).argmax(dim=1) == targets[held_out]).sum())
+        if right > most_right:
+            best, most_right, not_better = l2, right, 0
         else:
-            worse += 1
-        if worse == 2:
+            not_better += 1
+        if not_better == 2:
             break
     return best
 
 
 def fit(features: Tensor, targets: Tensor, classes: int, l2: float) -> Classifier:
-    """The classifier of least loss. Shapes: features (n, d), targets (n,) in 0 … classes − 1."""
+    """Fit a classifier. Shapes: features (n, d), targets (n,) in 0 … classes − 1."""
     return Problem(features, targets, classes).solve(l2)
 
 
 class Problem:
-    """One set of features and targets, for several l2; the covariance is looked at once."""
+    """One set of features and targets, to be solved for several l2; the covariance is computed once."""
 
     def __init__(self, features: Tensor, targets: Tensor, classes: int) -> None:
         self.targets, self.classes = targets, classes
         self.mean = features.mean(dim=0)
-        self.features = features - self.mean  # the intercepts are free: the same problem, better conditioned
+        self.features = features - self.mean  # the intercepts absorb the mean, and the problem is better conditioned
         self.basis: Tensor | None = None
-        if features.shape[1] > len(features):  # the weights are sums of rows: there are no more directions than those
+        if features.shape[1] > len(features):  # the best weights lie in the span of the rows, so solve it there
             self.basis = torch.linalg.qr(self.features.T).Q
             self.features = self.features @ self.basis
         dim = self.features.shape[1]
@@ -132,32 +136,32 @@ class Problem:
 
     def solve(self, l2: float, start: Classifier | None = None, tolerance: float = TOLERANCE) -> Classifier:
         scale = (0.5 * self.spread + l2).rsqrt()
-        step = self.directions * scale  # weights = step @ what L-BFGS sees
+        transform = self.directions * scale  # weights = transform @ the coordinates of L-BFGS
         device, dtype = self.features.device, self.features.dtype
-        shape = (len(scale) + 1, self.classes)
-        seen = torch.zeros(shape, dtype=torch.float64, device=device)
+        shape = (len(scale) + 1, self.classes)  # the last row of coordinates are the intercepts
+        initial = torch.zeros(shape, dtype=torch.float64, device=device)
         if start is not None:
-            before = start.weights if self.basis is None else self.basis.T @ start.weights
-            seen[:-1] = (self.directions.T @ before.double()) / scale[:, None]
-            seen[-1] = start.intercepts.double() + self.mean.double() @ start.weights.double()
+            start_weights = start.weights if self.basis is None else self.basis.T @ start.weights
+            initial[:-1] = (self.directions.T @ start_weights.double()) / scale[:, None]
+            initial[-1] = start.intercepts.double() + self.mean.double() @ start.weights.double()
 
         def loss(flat: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-            now = torch.from_numpy(flat).to(device).view(shape)
-            weights = step @ now[:-1]
-            value, by_weights, by_intercepts = self._cross_entropy(weights.to(dtype), now[-1].to(dtype))
-            gradient = torch.cat([step.T @ (by_weights + l2 * weights), by_intercepts[None]])
+            coordinates = torch.from_numpy(flat).to(device).view(shape)
+            weights = transform @ coordinates[:-1]
+            value, by_weights, by_intercepts = self._cross_entropy(weights.to(dtype), coordinates[-1].to(dtype))
+            gradient = torch.cat([transform.T @ (by_weights + l2 * weights), by_intercepts[None]])
             return value + 0.5 * l2 * float(weights.square().sum()), gradient.flatten().cpu().numpy()
 
         options = {"maxiter": MOST_STEPS, "gtol": tolerance, "ftol": 1e-9}
-        found = minimize(loss, seen.flatten().cpu().numpy(), jac=True, method="L-BFGS-B", options=options)
-        best = torch.from_numpy(found.x).to(device).view(shape)
-        weights = step @ best[:-1]
+        result = minimize(loss, initial.flatten().cpu().numpy(), jac=True, method="L-BFGS-B", options=options)
+        best = torch.from_numpy(result.x).to(device).view(shape)
+        weights = transform @ best[:-1]
         if self.basis is not None:
             weights = self.basis.double() @ weights
         return Classifier(weights.to(dtype), (best[-1] - self.mean.double() @ weights).to(dtype))
 
     def _cross_entropy(self, weights: Tensor, intercepts: Tensor) -> tuple[float, Tensor, Tensor]:
-        """The mean over all rows, and its gradients in float64."""
+        """Return the mean over all rows, and its gradients for weights and intercepts in float64."""
         total = torch.zeros((), dtype=torch.float64, device=weights.device)
         by_weights = torch.zeros_like(weights.T, dtype=torch.float64)
         by_intercepts = torch.zeros_like(intercepts, dtype=torch.float64)
@@ -166,7 +170,7 @@ class Problem:
             *(torch.split(column, ROWS_AT_ONCE) for column in (self.features, self.targets)), strict=True
         ):
             own = targets, torch.arange(len(rows), device=rows.device)
-            # (classes, n): a softmax over the few is quick where they are not neighbours in memory.
+            # (classes, n): a softmax over few classes is faster along the first axis than along the last.
             error = torch.addmm(intercepts, rows, weights).T.contiguous().log_softmax(dim=0)
             total -= error[own].sum().double()
             error.exp_()[own] -= 1

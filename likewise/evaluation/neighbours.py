@@ -1,7 +1,7 @@
-"""The nearest neighbours of embeddings by cosine, exactly, in tiles: memory does not grow with the queries.
+"""The exact nearest neighbours of embeddings by cosine, in tiles, so that memory does not grow with the queries.
 
-A row's k largest of n scores lie in the k groups with the largest maxima, so only √(n k) groups'
-maxima and then as many scores are sorted, not n.
+The k largest of n scores lie in the k groups with the largest maxima. So only the maxima of √(n k)
+groups are sorted, and then as many scores, instead of all n.
 """
 
 import math
@@ -17,9 +17,9 @@ SCORES_AT_ONCE = 2**22
 def nearest(
     queries: Tensor, among: Tensor, k: int, *, own: Tensor | None = None
 ) -> Iterator[tuple[slice, Tensor, Tensor]]:
-    """Tile by tile: rows of the queries, cosines (m, k) with their nearest, most alike first, and places (m, k).
+    """Yield, tile by tile, a slice of queries, the cosines (m, k) of their nearest, highest first, and places (m, k).
 
-    Shapes: queries (q, d), among (n, d). `own` (q,) is each query's own place in `among`, never its neighbour.
+    Shapes: queries (q, d), among (n, d). `own` (q,) is each query's own row in `among`, which is not its neighbour.
     """
     among = normalize(among, dim=1)
     k = min(k, len(among) - (own is not None))
@@ -34,13 +34,13 @@ def nearest(
 
 
 def largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k largest of each row (m, n), largest first, and their places: `topk`, in two short sorts."""
+    """Return the k largest of each row (m, n), largest first, and their columns: `topk` in two short sorts."""
     m, n = scores.shape
     size = math.isqrt(n // max(1, k))  # of a group
     groups = n // size if size > 1 else 0
     if groups <= k:
         return scores.topk(k, dim=1)
-    grouped = scores[:, : groups * size].view(m, size, groups)  # a group is a column: maxima of whole rows are fast
+    grouped = scores[:, : groups * size].view(m, size, groups)  # groups are columns: maxima over rows are fast
     chosen = grouped.amax(dim=1).topk(k, dim=1, sorted=False).indices  # (m, k)
     picked = grouped.gather(2, chosen[:, None].expand(m, size, k)).flatten(1)
     candidates = torch.cat([picked, scores[:, groups * size :]], dim=1)

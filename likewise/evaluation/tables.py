@@ -1,4 +1,4 @@
-"""Named figures as tables for people: a row for each kind of embedding, and below it what the figures depend on."""
+"""Format figures as tables: a row for each encoder, and below the table a note on what the figures depend on."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,21 +9,21 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text, the head first."""
+    """Rows of text, the header first, and a note that stands below them."""
 
     rows: list[list[str]]
     note: str
 
 
-def tables(found: Mapping[str, Any]) -> list[Table]:
-    """What `evaluate` found: with words, with labels, by retrieval and clusters, and the geometry."""
-    about = found["about"]
-    rows = {name: row for name, row in found.items() if name != "about"}
+def tables(evaluated: Mapping[str, Any]) -> list[Table]:
+    """Return the tables for the result of `evaluate`: captions, labels, retrieval with clusters, and geometry."""
+    about = evaluated["about"]
+    rows = {name: row for name, row in evaluated.items() if name != "about"}
     shown = []
-    if worded := {name: row for name, row in rows.items() if "cross_modal" in row}:
-        shown.append(_cross_modal(about, worded))
-    if named := {name: row for name, row in rows.items() if "zero_shot" in row}:
-        shown.append(_zero_shot(about, named))
+    if with_captions := {name: row for name, row in rows.items() if "cross_modal" in row}:
+        shown.append(_cross_modal(about, with_captions))
+    if with_class_names := {name: row for name, row in rows.items() if "zero_shot" in row}:
+        shown.append(_zero_shot(about, with_class_names))
     if about["labels"]:
         shown.append(_labels(about, rows))
     if all("retrieval" in row for row in rows.values()):
@@ -32,19 +32,19 @@ def tables(found: Mapping[str, Any]) -> list[Table]:
 
 
 def _cross_modal(about: Row, rows: Mapping[str, Row]) -> Table:
-    ways = {"image_to_text": "image → text", "text_to_image": "text → image"}
+    directions = {"image_to_text": "image → text", "text_to_image": "text → image"}
     first = next(iter(rows.values()))["cross_modal"]
     ks = list(first["image_to_text"]["recall"])
     head = [f"{first['image_to_text']['queries']:,} {about['test_words']}"]
-    for words in ways.values():
-        head += [f"{words} @{ks[0]}", *(f"@{k}" for k in ks[1:]), "median rank"]
+    for title in directions.values():
+        head += [f"{title} @{ks[0]}", *(f"@{k}" for k in ks[1:]), "median rank"]
     body = [
         [
             name,
             *(
                 cell
-                for found in (row["cross_modal"][way] for way in ways)
-                for cell in (*(f"{found['recall'][k]:.3f}" for k in ks), f"{found['median_rank']:g}")
+                for figures in (row["cross_modal"][direction] for direction in directions)
+                for cell in (*(f"{figures['recall'][k]:.3f}" for k in ks), f"{figures['median_rank']:g}")
             ),
         ]
         for name, row in rows.items()
@@ -52,8 +52,8 @@ def _cross_modal(about: Row, rows: Mapping[str, Row]) -> Table:
     texts, images = first["image_to_text"]["candidates"], first["text_to_image"]["candidates"]
     note = (
         f"recall@k by cosine, {about['encoder']}: images among {texts:,} captions, captions among {images:,} images; "
-        f"by chance image → text @{ks[-1]} is {min(1, ks[-1] / texts):.3f} where an image has one caption. "
-        "Any of an image's own captions counts as found, and a tie as not."
+        f"by chance image → text @{ks[-1]} is {min(1, ks[-1] / texts):.3f} if each image has one caption. "
+        "Finding any of an image's own captions counts; a tie with another caption does not."
     )
     return Table([head, *body], note)
 
@@ -65,8 +65,8 @@ def _zero_shot(about: Row, rows: Mapping[str, Row]) -> Table:
         for name, row in rows.items()
     ]
     note = (
-        f"{first['images']:,} {about['test_words']} among {first['classes']} classes by their names alone, "
-        f"{first['templates']} prompt{'s' * (first['templates'] > 1)} a class averaged as unit rows: "
+        f"{first['images']:,} {about['test_words']}, classified into {first['classes']} classes by the class names, "
+        f"with the mean of {first['templates']} prompt{'s' * (first['templates'] > 1)} per class: "
         + ", ".join(about["templates"])
         + f"; {about['encoder']}."
     )
@@ -97,7 +97,7 @@ def _labels(about: Row, rows: Mapping[str, Row]) -> Table:
     note = (
         f"accuracy, {knn['classes']} classes, {about['encoder']}. k-NN: k {knn['k']}, T {knn['temperature']:g}, "
         f"{knn['train']:,} labels. Linear: {linear['train']:,} labels, l2 {l2}{chosen}. "
-        f"Few labels: nearest class mean, mean ± spread of {draws} draws."
+        f"Few labels: nearest class mean, mean ± standard deviation of {draws} draws."
     )
     return Table([head, *body], note)
 
@@ -116,10 +116,10 @@ def _retrieval(rows: Mapping[str, Row]) -> Table:
         ]
         for name, row in rows.items()
     ]
-    left_out = f", {retrieval['left_out']:,} left out whose label is not there" if retrieval["left_out"] else ""
+    left_out = f", {retrieval['left_out']:,} left out because no item has their label" if retrieval["left_out"] else ""
     note = (
-        f"{retrieval['queries']:,} queries among {retrieval['gallery']:,} items, by cosine{left_out}; clusters: "
-        f"k-means of {clusters['items']:,} items into {clusters['clusters']} against their labels."
+        f"{retrieval['queries']:,} queries among {retrieval['gallery']:,} items, by cosine{left_out}; NMI and ARI: "
+        f"{clusters['clusters']} k-means clusters of {clusters['items']:,} items, compared with their labels."
     )
     return Table([["retrieval", *(f"recall@{k}" for k in ks), "mAP", "NMI", "ARI"], *body], note)
 
@@ -145,6 +145,6 @@ def _geometry(about: Row, rows: Mapping[str, Row]) -> Table:
         items = f"{nats['candidates']:,}"
         note += (
             f" Alignment and information: two views of {items} items; information is the InfoNCE bound at "
-            f"T {nats['temperature']:g}, after the head where there is one, and can show log {items} at most."
+            f"T {nats['temperature']:g}, after the head if there is one, and is at most log {items}."
         )
     return Table([head, *body], note)

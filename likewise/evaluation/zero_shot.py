@@ -1,6 +1,6 @@
-"""Zero-shot classification: is an image's label the class whose prompts it is most alike?
+"""Zero-shot classification: an image gets the class whose prompts are most similar to it.
 
-Radford et al., 2021 (CLIP): a class is the mean of its prompts' unit rows, made a unit row again.
+Radford et al., 2021 (CLIP): a class is the normalised mean of the unit rows of its prompts.
 """
 
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ from likewise.evaluation.inputs import labelled
 
 @dataclass(frozen=True)
 class ZeroShot:
-    """Shares of the images, and everything that they depend on."""
+    """Zero-shot accuracies, with everything that they depend on."""
 
     accuracy: float
-    top5: float  # the label is among the first five; always, with five classes or fewer
+    top5: float  # the label is among the first five; always 1 with five classes or fewer
     balanced_accuracy: float  # the mean over the classes that occur among the labels
     images: int
     classes: int
@@ -27,22 +27,22 @@ class ZeroShot:
 
 @torch.no_grad()
 def zero_shot(images: Tensor, labels: Tensor, prompts: Tensor) -> ZeroShot:
-    """How often images (n, d) have the highest cosine with the class of their label; labels −1 are left out.
+    """Measure how often images (n, d) have the highest cosine with the class of their label.
 
-    `prompts` (c, t, d) are the texts of t templates for each of c classes. A tie with another class
-    counts against the label, so that a collapsed encoder gets no credit.
+    `prompts` (c, t, d) are the embeddings of t templates for each of c classes. Images with label −1 are left
+    out. A tie with another class counts as wrong, so that a collapsed encoder gets no credit.
     """
-    images, labels = labelled("images", images, labels)
+    images, labels = labelled("image embeddings", images, labels)
     if labels.is_floating_point():
         raise ValueError(f"labels must be whole numbers, got {labels.dtype}")
     if prompts.ndim != 3 or not prompts.shape[0] * prompts.shape[1]:
-        raise ValueError(f"prompts must be (c, t, d), at least one, got shape {tuple(prompts.shape)}")
+        raise ValueError(f"prompts must be of shape (c, t, d) with c, t >= 1, got {tuple(prompts.shape)}")
     if prompts.shape[2] != images.shape[1]:
-        raise ValueError(f"images and prompts must have one d, got {images.shape[1]} and {prompts.shape[2]}")
+        raise ValueError(f"images and prompts must have the same d, got {images.shape[1]} and {prompts.shape[2]}")
     if not prompts.isfinite().all():
-        raise ValueError("prompts embeddings must be finite, got NaN or infinity")
+        raise ValueError("prompts must be finite, got NaN or infinity")
     if labels.max() >= len(prompts):
-        raise ValueError(f"labels must be below {len(prompts)}, the classes that have prompts, got {labels.max()}")
+        raise ValueError(f"labels must be below {len(prompts)}, the number of classes, got {labels.max()}")
     labels = labels.to(images.device, torch.int64)
     prompts = prompts.to(torch.promote_types(prompts.dtype, torch.float32))
     classes = normalize(prompts, dim=2).mean(dim=1)  # (c, d)

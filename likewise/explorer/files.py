@@ -100,7 +100,7 @@ def uploaded(content: bytearray, searcher: Searcher, name: str) -> Iterator[Path
 
 def _check(path: Path, searcher: Searcher, name: str) -> None:
     if searcher.takes is None:
-        raise DataError(f"{searcher.items.kind}s are asked for by id, got the file {name}")
+        raise DataError(f"{searcher.items.kind}s can only be searched by id, got the file {name}")
     for got, most, what in searcher.encoder.modality.measure_file(path, name):
         _bound(got, most, what, name)
 

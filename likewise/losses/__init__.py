@@ -1,11 +1,11 @@
-"""How is the look-up scored? Pure functions, and `nn.Module` shells of the same arguments.
+"""How is the look-up scored? Each loss is a pure function, and an `nn.Module` with the same arguments.
 
 losses.info_nce(query, positive, negatives)         one query among its candidates
 losses.nt_xent(a, b)                                two views of each item, SimCLR's
 losses.dcl(a, b)                                    the same without the positive in the denominator
 losses.symmetric_info_nce(a, b)                     both directions, CLIP's
-losses.sigmoid(a, b)                                every pair on its own, SigLIP's
-losses.nce(query, positive, negatives, ...)         against noise, InstDisc's
+losses.sigmoid(a, b)                                every pair is classified separately, SigLIP's
+losses.nce(query, positive, negatives, ...)         the positive against noise samples, InstDisc's
 losses.sup_con(features, labels)                    all items of a label together
 losses.pair_margin(a, b, same)                      distances of pairs
 losses.triplet(anchor, positive, negative)          distances of triplets

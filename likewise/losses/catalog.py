@@ -1,4 +1,4 @@
-"""Losses by name: a row for each."""
+"""The table of losses by name: one row for each."""
 
 from torch import nn
 
@@ -19,7 +19,7 @@ LOSSES: dict[str, LossKind] = {
 
 
 def build_loss(options: Loss, items: int) -> nn.Module:
-    """Build the loss module of a recipe; its temperature, if learned, is a parameter of it."""
+    """Build the loss module of a recipe; a learned temperature is one of its parameters."""
     try:
         return LOSSES[options.kind].build(options, items)
     except ValueError as error:

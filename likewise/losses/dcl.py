@@ -41,13 +41,13 @@ def dcl(
     ids: Tensor | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """`-w s+ + log Σ_j e^{s-_j}` over 2n rows, each row's negatives those that are neither itself nor its partner.
+    """Compute InfoNCE without the positive in the denominator: `-w s+ + log Σ_j e^{s-_j}`, over 2n rows.
 
-    Yeh et al., 2021. Shapes: a (n, d), b (n, d), row i of one the partner of row i of the other; ids (n,) or (n, g);
-    cosine similarity. Items that share an id are not each other's negatives; an item with id -1, and a row without
-    negatives, is left out. With `sigma` 0 the weight w is 1; otherwise (DCLW; the paper's sigma is 0.5) it is
-    `2 - e^{c / sigma} / mean(e^{c / sigma})`, c the cosine of a pair. With reduction "none": (2n,), first the rows of
-    `a`, then of `b`.
+    Yeh et al., 2021. The negatives of a row are all rows except itself and its partner. Shapes: a (n, d), b (n, d),
+    row i of one is the partner of row i of the other; ids (n,) or (n, g); cosine similarity. Items that share an id
+    are not each other's negatives. An item with id -1 and a row without negatives are left out. With `sigma` 0 the
+    weight w is 1. Otherwise (DCLW; the paper's sigma is 0.5) it is `2 - e^{c / sigma} / mean(e^{c / sigma})`, where c
+    is the cosine of a pair. Reduction "none" returns (2n,), first the rows of `a`, then those of `b`.
     """
     check_rows(a=a, b=b)
     check_temperature(temperature)
@@ -59,7 +59,7 @@ def dcl(
         check_ids("ids", ids, (n,))
         ids = torch.cat([ids, ids])
     temperature = as_scalar(temperature, dtype)
-    # Both sides carry the root of the temperature: the scores are then symmetric, rows @ rows.T.
+    # Both sides are divided by the square root of the temperature, so the scores are symmetric: rows @ rows.T.
     rows = unit(torch.cat([a, b]).to(dtype)) * temperature**-0.5
     mask = Mask(ids, ids, own=(0, n, -n))
     log_sum = NegativesWithin(rows, mask, cosine_bound(temperature), lowest=-1 / temperature).log_sum()
@@ -76,7 +76,7 @@ def check_sigma(sigma: float) -> None:
 
 
 def _weight(cosine: Tensor, of_all: Tensor, valid: Tensor | None, sigma: float) -> Tensor | float:
-    """Return DCLW's weights (n,) of pairs by their cosines (n,), among the cosines (m,) of all pairs that are valid."""
+    """Return DCLW's weights (n,) of pairs with these cosines (n,), given the cosines (m,) of all pairs."""
     if not sigma:
         return 1.0
     scores = of_all / sigma if valid is None else (of_all / sigma).masked_fill(~valid, -torch.inf)
@@ -121,7 +121,7 @@ def _score(loss: Module, step: LookUp) -> Tensor:
         ids = step.ids_if_needed
         return loss(step.query[0::2], step.query[1::2], ids=None if ids is None else ids[0::2])
     assert isinstance(loss, DCL)
-    # Among the rows of all ranks, a row and its partner drop out by their id: the same loss, row by row.
+    # The candidates are the rows of all ranks. A row and its partner are masked by their id, so the loss is the same.
     dtype = working_dtype(step.query)
     temperature = as_scalar(loss.temperature, dtype)
     prepared, mask = prepare("cosine", step.query, temperature, dtype), Mask(step.ids, step.found.negative_ids)

@@ -1,4 +1,4 @@
-"""InfoNCE: find each query's positive among its candidates.
+"""InfoNCE: find the positive of each query among its candidates.
 
 van den Oord et al., 2018 (the loss, and its bound on mutual information); He et al., 2020
 (keys from a queue); Radford et al., 2021 (both directions, with a learned temperature).
@@ -52,10 +52,10 @@ def info_nce(
     van den Oord et al., 2018: `-log(e^{s+} / (e^{s+} + Σ_j e^{s-_j}))`, s = similarity / temperature.
 
     Shapes: query (n, d), positive (n, d), negatives (k, d), (n, k, d), or None for the other rows
-    of positive. query_ids (n,) or (n, g); key_ids belong to `negatives` where given, else to
+    of positive. query_ids (n,) or (n, g); key_ids belong to `negatives` if these are given, else to
     `positive`, and are (k,), (k, g), (n, k) or (n, k, g). A negative that shares an id with the
     query does not count, nor does one with id -1; a query with id -1 is left out. Negatives (m, k, d),
-    m a divisor of n, are shared by n / m queries in a row: by those of one sequence, say.
+    where m divides n, are each shared by n / m consecutive queries, for example those of one sequence.
     """
     check_rows(query=query, positive=positive)
     check_temperature(temperature)
@@ -102,7 +102,7 @@ def symmetric_info_nce(
     ids: Tensor | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """InfoNCE in both directions: each row of `a` among the rows of `b`, and the reverse, averaged.
+    """Average InfoNCE over both directions: each row of `a` among the rows of `b`, and the reverse.
 
     Radford et al., 2021 (CLIP). Shapes: a (n, d), b (n, d), ids (n,) or (n, g); cosine similarity.
     Pairs that share an id are not each other's negatives; a pair with id -1 is left out.
@@ -192,8 +192,8 @@ def _score(loss: Module, step: LookUp) -> Tensor:
 
 
 def score_both_directions(loss: Module, step: LookUp) -> Tensor:
-    """Score the pairs of all ranks by a loss that looks in both directions."""
-    # The dictionary is the batch, which has gathered the keys of all ranks already.
+    """Score the pairs of all ranks with a loss that looks in both directions."""
+    # The dictionary is the batch, so it has already gathered the keys of all ranks.
     keys, ids = step.found.negatives, None if step.distinct else step.found.negative_ids
     return loss(ranks.gather(step.query), keys, ids=ids)
 

@@ -1,6 +1,6 @@
-"""What every loss asks of its arguments, said once: a bad one is a single `ValueError` sentence.
+"""Validate the arguments of all losses. A wrong argument raises a `ValueError` of one sentence.
 
-The checks look at shapes, dtypes and host numbers only. A temperature that lives on an
+The checks look only at shapes, dtypes and numbers on the host. A temperature that lives on an
 accelerator is not read back, so that a training step never waits for the device.
 """
 
@@ -22,7 +22,7 @@ WHOLE_NUMBERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
 def check_rows(**rows: Tensor) -> None:
-    """Expect floating-point (n, d) with n, d >= 1, all of the shape of the first."""
+    """Check that all are floating-point tensors (n, d) with n, d >= 1, and have the shape of the first."""
     first = next(iter(rows))
     for name, tensor in rows.items():
         check_floating(name, tensor)
@@ -33,7 +33,7 @@ def check_rows(**rows: Tensor) -> None:
 
 
 def check_negatives(negatives: Tensor, query: Tensor, *, per_query: bool = True) -> None:
-    """Expect floating-point (k, d), shared by all queries, or, `per_query`, (m, k, d) where m divides n."""
+    """Check for a floating-point (k, d), shared by all queries, or, if `per_query`, (m, k, d) where m divides n."""
     check_floating("negatives", negatives)
     n, d = query.shape
     shared = negatives.ndim == 2 and negatives.shape[1] == d
@@ -72,7 +72,7 @@ def check_number(name: str, number: float) -> None:
 
 
 def as_scalar(number: float | Tensor, dtype: torch.dtype) -> float | Tensor:
-    """A checked number as a Python float, or a tensor of no axes in `dtype`: rounded no more than once."""
+    """Return a checked number as a Python float, or a tensor as a 0-d tensor of `dtype`, so it is rounded only once."""
     return number.to(dtype).reshape(()) if isinstance(number, Tensor) else float(number)
 
 
@@ -108,7 +108,7 @@ def check_log_partition(log_partition: float | Tensor) -> None:
 
 
 def check_noise(items: int | None, noise_log_prob: float | tuple[Tensor, Tensor] | None, n: int, k: int) -> None:
-    """Expect either a number of items or the noise's log-probabilities."""
+    """Check that either the number of items or the log-probabilities of the noise are given."""
     if (items is None) == (noise_log_prob is None):
         raise ValueError(f"one of items and noise_log_prob must be given, got {'neither' if items is None else 'both'}")
     if items is not None:
@@ -147,7 +147,7 @@ def check_reduction(reduction: str) -> None:
 
 
 def check_ids(name: str, ids: Tensor, shape: tuple[int, ...]) -> None:
-    """Expect integer ids of `shape`, or of `shape` and one more axis of several columns."""
+    """Check for integer ids of `shape`, or of `shape` with one more axis for several columns of ids."""
     if not isinstance(ids, Tensor) or ids.dtype not in WHOLE_NUMBERS:
         got = ids.dtype if isinstance(ids, Tensor) else type(ids).__name__
         raise ValueError(f"{name} must be an integer tensor, got {got}")
@@ -159,7 +159,7 @@ def check_ids(name: str, ids: Tensor, shape: tuple[int, ...]) -> None:
 def check_id_pair(
     query_ids: Tensor | None, key_ids: Tensor | None, query_shape: tuple[int, ...], key_shape: tuple[int, ...]
 ) -> None:
-    """Expect no ids, or ids of these shapes, both with one more axis of g columns or both without."""
+    """Check for no ids at all, or ids of these shapes, either both with one more axis of g columns or both without."""
     if query_ids is None and key_ids is None:
         return
     if query_ids is None or key_ids is None:
@@ -173,7 +173,7 @@ def check_id_pair(
 
 
 def check_one_device(**tensors: Tensor | None) -> None:
-    """Expect every tensor that is given on the device of the first one; what is no tensor is others' concern."""
+    """Check that all tensors are on the device of the first one; other values are ignored here."""
     first = next(iter(tensors))
     device = tensors[first].device  # type: ignore[union-attr]
     for name, tensor in tensors.items():
@@ -182,7 +182,7 @@ def check_one_device(**tensors: Tensor | None) -> None:
 
 
 def working_dtype(*tensors: Tensor) -> torch.dtype:
-    """float64 where any input has it, else float32: sums are never narrower."""
+    """Return float64 if any input has it, otherwise float32, the narrowest dtype in which a loss may sum."""
     wide = any(tensor.dtype == torch.float64 for tensor in tensors)
     return torch.float64 if wide else torch.float32
 
@@ -199,7 +199,7 @@ def reduce(losses: Tensor, reduction: Reduction, valid: Tensor | None = None) ->
 
 
 def full_precision(loss: Callable[Arguments, Tensor]) -> Callable[Arguments, Tensor]:
-    """Run `loss` with autocast off: a similarity rounded to 8 bits and divided by 0.07 is noise."""
+    """Run `loss` with autocast off: a similarity rounded to bfloat16's 8 bits and divided by 0.07 is noise."""
 
     @functools.wraps(loss)
     def wrapped(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Tensor:
@@ -211,7 +211,7 @@ def full_precision(loss: Callable[Arguments, Tensor]) -> Callable[Arguments, Ten
 
 
 def autocast_off(device: str) -> AbstractContextManager[object]:
-    """Autocast off on a device where it is on."""
+    """Turn autocast off for a block, if it is on for this type of device."""
     if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
         return torch.autocast(device, enabled=False)
     return nullcontext()

@@ -1,10 +1,10 @@
-"""A loss as training sees it: how it is built and asked, and what it declares about itself.
+"""A loss as training sees it: how it is built, how it scores a look-up, and the properties that it declares.
 
-Which losses go with which pairs and dictionaries follows from these properties, and not from names.
+Which losses can be combined with which pairs and dictionaries follows from these properties, not from names.
 
-Under several ranks a loss that scores look-ups is a mean over the rank's own queries; one that scores a batch against
-itself is computed on all ranks' rows, on every rank. Both give one process's gradient when the gradients of the ranks
-are averaged (see `likewise.ranks`).
+With several ranks, a loss that scores look-ups is a mean over the queries of its rank, and a loss that scores a batch
+against itself is computed by every rank on the rows of all ranks. In both cases the average of the ranks' gradients
+equals the gradient of a single process (see `likewise.ranks`).
 """
 
 from collections.abc import Callable
@@ -24,26 +24,26 @@ class LossKind:
     """A loss by name, with its properties."""
 
     name: str
-    build: Callable[[Loss, int], nn.Module]  # from its options and the number of items
+    build: Callable[[Loss, int], nn.Module]  # makes the module from its options and the number of items
     score: Callable[[Module, LookUp], Tensor]
-    options: tuple[str, ...] = ("temperature", "learnable")  # of the recipe's section, besides `kind` and `weight`
+    options: tuple[str, ...] = ("temperature", "learnable")  # recipe keys of [loss] it reads, besides `kind`, `weight`
     within_batch: bool = False  # it scores the rows of a batch against each other, so the dictionary is the batch
-    one_tower: bool = False  # every row is query and key, so keys are the encoder's own
+    one_tower: bool = False  # every row is both a query and a key, so the encoder must make the keys too
     asks_both_views: bool = False  # both views of an item are queries
     is_symmetric: bool = False  # it already looks in both directions
     needs_labels: bool = False
-    needs_known_noise: bool = False  # the probability with which a negative was drawn
-    takes_frames: bool = False  # it scores queries that each have candidates drawn for them
+    needs_known_noise: bool = False  # it must know the probability with which a negative was drawn
+    takes_frames: bool = False  # it can score queries that each have their own candidates
     takes_policy: bool = False
-    takes_similarity: bool = False  # other losses compare by the cosine
+    takes_similarity: bool = False  # other losses always use the cosine
     chance_is_log_n: bool = False  # guessing among N candidates costs log N
-    by_margin: bool = False  # it has a margin in place of a temperature
+    by_margin: bool = False  # it has a margin instead of a temperature
     defaults: dict[str, tuple[Any, str]] = field(default_factory=dict)  # recipe values that suit it, and why
 
     def similarity(self, options: Loss) -> str:
-        """Return what it compares rows by."""
+        """Return the name of the similarity with which rows are compared."""
         return options.similarity if self.takes_similarity else "cosine"
 
     def scale_in_words(self, options: Loss) -> str:
-        """Describe what its values depend on, as in `temperature 0.2`."""
+        """Describe the temperature or margin that loss values depend on, as in `temperature 0.2`."""
         return f"margin {options.margin:g}" if self.by_margin else f"temperature {options.temperature:g}"

@@ -1,4 +1,4 @@
-"""A look-up: a step's queries and the candidates that the dictionary has for them. It is what a loss scores."""
+"""A look-up: the queries of a step and the candidates that the dictionary returns for them. A loss scores look-ups."""
 
 from dataclasses import dataclass, replace
 
@@ -15,9 +15,9 @@ SCORES_AT_ONCE = 2**22
 
 @dataclass(frozen=True)
 class LookUp:
-    """One step's queries and their candidates.
+    """The queries of one step and their candidates.
 
-    Rows come item by item: where both views of an item are queries, they are neighbours.
+    If both views of an item are queries, they are neighbouring rows.
     """
 
     query: Tensor  # (n, d)
@@ -25,16 +25,16 @@ class LookUp:
     ids: Tensor  # (n,) or (n, g)
     labels: Tensor | None  # (n,)
     distinct: bool  # no two items of the step share an id
-    weight: Tensor | float = 1.0  # of this rank's queries in the mean over all, where ranks have unequally many
+    weight: Tensor | float = 1.0  # of this rank's loss in the mean, if ranks have different numbers of queries
 
     @property
     def ids_if_needed(self) -> Tensor | None:
-        """Ids cost a pass over the scores; where all items differ, losses within a batch need none."""
+        """The ids, or None if all items differ: a loss within the batch then needs no masking, which costs a pass."""
         return None if self.distinct else self.ids
 
     @torch.no_grad()
     def negatives_a_query(self) -> float:
-        """Return how many negatives a query has on average, without those that share an id with it."""
+        """Return how many negatives a query has on average, not counting those that share an id with it."""
         negatives, ids = self.found.negatives, self.found.negative_ids
         if negatives.ndim == 3:
             shown = ~hidden(*self._ids_by_group()).flatten(0, 1)
@@ -47,7 +47,7 @@ class LookUp:
     def accuracy(self, similarity: str) -> float:
         """Return the share of queries that are more similar to their positive than to any negative.
 
-        It is 1 where there are no negatives, as in a queue that is still empty.
+        It is 1 if there are no negatives, as in a queue that is still empty.
         """
         if not self.found.negatives.shape[-2]:
             return float(self.is_valid.any())
@@ -86,7 +86,7 @@ def hidden(ids: Tensor, others: Tensor) -> Tensor:
 
 
 def shares_right(look_ups: list[LookUp], similarity: str) -> list[float | None]:
-    """Return how often the positive was found, for each look-up, over all ranks; None for one without queries."""
+    """Return the accuracy of each look-up over all ranks; None for a look-up without queries."""
     counts = [(float(look_up.is_valid.sum()), look_up.accuracy(similarity)) for look_up in look_ups]
     device = look_ups[0].query.device
     totals = torch.tensor([(valid, valid * share) for valid, share in counts], device=device)

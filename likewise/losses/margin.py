@@ -1,4 +1,4 @@
-"""The losses of distances and margins, older than the softmax ones: pairs and triplets.
+"""Losses with a margin between distances, older than the softmax losses: pairs and triplets.
 
 Hadsell et al., 2006 (pairs); Schroff et al., 2015 (triplets).
 """
@@ -31,10 +31,10 @@ PAIRS_AT_ONCE = 2**16
 
 @full_precision
 def pair_margin(a: Tensor, b: Tensor, same: Tensor, *, margin: float = 1.0, reduction: Reduction = "mean") -> Tensor:
-    """Pull pairs that are the same together, push others apart until `margin`.
+    """Pull pairs that are the same together, and push others apart until their distance is `margin`.
 
-    Hadsell et al., 2006: `½ D²` where same, `½ max(0, margin − D)²` where not, D the Euclidean
-    distance of rows as given (subgradient 0 at D = 0). Shapes: a (n, d), b (n, d), same (n,) bool.
+    Hadsell et al., 2006: `½ D²` for pairs that are the same, `½ max(0, margin − D)²` for others, where D is
+    the Euclidean distance of the rows as given (subgradient 0 at D = 0). Shapes: a (n, d), b (n, d), same (n,) bool.
     """
     check_rows(a=a, b=b)
     check_same(same, len(a))
@@ -52,7 +52,7 @@ def pair_margin(a: Tensor, b: Tensor, same: Tensor, *, margin: float = 1.0, redu
 def triplet(
     anchor: Tensor, positive: Tensor, negative: Tensor, *, margin: float = 0.2, reduction: Reduction = "mean"
 ) -> Tensor:
-    """Keep each negative farther from its anchor than the positive, by `margin`.
+    """Keep each negative farther from its anchor than the positive is, by at least `margin`.
 
     Schroff et al., 2015: `max(0, margin + D²(anchor, positive) − D²(anchor, negative))` on unit
     rows. Shapes: (n, d) each.
@@ -77,11 +77,11 @@ def semi_hard(
     query_ids: Tensor | None = None,
     key_ids: Tensor | None = None,
 ) -> Tensor:
-    """For each anchor the place (n,) of its semi-hard negative: the nearest of those farther than the positive.
+    """Return the row (n,) of each anchor's semi-hard negative: the nearest candidate farther than the positive.
 
-    Schroff et al., 2015. Where all are nearer than the positive it is the farthest. A candidate that
-    shares an id with the anchor is not one; an anchor that has none gets −1. Shapes: anchor (n, d),
-    positive (n, d), candidates (k, d).
+    Schroff et al., 2015. If all candidates are nearer than the positive, it is the farthest of them. A
+    candidate that shares an id with the anchor does not count, and an anchor without candidates gets −1.
+    Shapes: anchor (n, d), positive (n, d), candidates (k, d).
     """
     check_rows(anchor=anchor, positive=positive)
     check_negatives(candidates, anchor, per_query=False)
@@ -92,7 +92,7 @@ def semi_hard(
     anchor, positive, candidates = (unit(rows.to(dtype)) for rows in (anchor, positive, candidates))
     near = (anchor * positive).sum(dim=1, keepdim=True)
     scores = anchor @ candidates.T  # (n, k): on unit rows a larger product is a smaller distance
-    Mask(query_ids, key_ids).hide(scores, slice(0, len(scores)), slice(0, scores.shape[1]))  # −inf
+    Mask(query_ids, key_ids).hide(scores, slice(0, len(scores)), slice(0, scores.shape[1]))
     farther = scores.where(scores < near, -torch.inf)
     farthest = scores.where(scores > -torch.inf, torch.inf).argmin(dim=1)
     chosen = torch.where((farther > -torch.inf).any(dim=1), farther.argmax(dim=1), farthest)
@@ -126,9 +126,10 @@ class Triplet(nn.Module):
 
 
 def _score_pairs(loss: Module, step: LookUp) -> Tensor:
-    """Score every pair of the batch; pairs that are the same and others are averaged apart, as others are far more.
+    """Score every pair of the batch, and add the mean over pairs that are the same to the mean over others.
 
-    Pairs are many, so a block of rows at a time is compared with all rows, and is computed again in backward.
+    Separate means, because there are far more others. To save memory, one block of rows at a time is compared with
+    all rows, and is computed again in backward.
     """
     rows = torch.cat([ranks.gather(step.query), step.found.negatives])  # the dictionary is the batch of all ranks
     ids = as_columns(step.found.negative_ids).repeat(2, 1)
@@ -139,21 +140,21 @@ def _score_pairs(loss: Module, step: LookUp) -> Tensor:
     def block(rows: Tensor, start: int) -> Tensor:
         """Return the sums (2,) over pairs of `height` rows with all rows: those that are the same, and others."""
         first = rows[start : start + height]
-        one, other = first.repeat_interleave(len(rows), dim=0), rows.repeat(len(first), 1)
-        here, apart = (mask[start : start + height].flatten() for mask in (same, others))
-        values = loss(one, other, here)
-        return torch.stack([values.where(here, 0).sum(), values.where(apart, 0).sum()])
+        a, b = first.repeat_interleave(len(rows), dim=0), rows.repeat(len(first), 1)
+        is_same, is_other = (mask[start : start + height].flatten() for mask in (same, others))
+        values = loss(a, b, is_same)
+        return torch.stack([values.where(is_same, 0).sum(), values.where(is_other, 0).sum()])
 
     starts = range(0, len(rows), height)
     sums = torch.stack([checkpoint(block, rows, start, use_reentrant=False) for start in starts]).sum(dim=0)
-    counts = torch.stack([same.sum(), others.sum()]).clamp(min=1)  # a batch of one group has no others
+    counts = torch.stack([same.sum(), others.sum()]).clamp(min=1)  # if the batch is one group, there are no others
     return (sums / counts).sum()
 
 
 def _score_triplets(loss: Module, step: LookUp) -> Tensor:
     positive, negatives, negative_ids = step.found
     chosen = semi_hard(step.query, positive, negatives, query_ids=step.ids, key_ids=negative_ids)
-    # A query without a candidate (a queue still empty, a batch of one group) counts 0, whatever stands in for it.
+    # A query without a negative (the queue is still empty, or the batch is one group) counts 0, so any row will do.
     negative = negatives[chosen.clamp(min=0)] if len(negatives) else step.query.detach()
     return loss(step.query, positive, negative).where(chosen >= 0, 0).mean()
 
@@ -174,5 +175,5 @@ TRIPLETS = LossKind(
     _score_triplets,
     ("margin",),
     by_margin=True,
-    defaults={"loss.margin": (0.2, "the paper's, for triplets of unit rows")},
+    defaults={"loss.margin": (0.2, "the paper's value for triplets of unit rows")},
 )

@@ -1,9 +1,9 @@
-"""Which candidates do not count for which query.
+"""Masks: which candidates do not count for which query.
 
-Ids do the masking: a candidate that shares an id with the query, in any column, is never
-its negative, so duplicates in a batch, an item's older keys in a queue, and the query's
-own key all drop out the same way. A negative id, such as -1, belongs to nobody: it matches
-nothing, and a candidate whose ids are all negative is padding, which is never a candidate.
+Ids do the masking. A candidate that shares an id with the query, in any column, is never
+one of its negatives. So duplicates in a batch, an item's older keys in a queue, and the
+query's own key are all masked in the same way. A negative id, such as -1, belongs to no
+item and matches nothing. A row whose ids are all negative is padding and never a candidate.
 """
 
 from collections.abc import Iterator
@@ -14,9 +14,9 @@ from torch import Tensor
 
 
 class Mask:
-    """Hides, in any tile of an (n, k) score matrix, the candidates that do not count.
+    """Hides the candidates that do not count, in any tile of an (n, k) score matrix.
 
-    `own` are places known without ids: column - row of each query's own key.
+    `own` lists diagonals to hide without comparing ids: the offsets column - row of each query's own key.
     """
 
     def __init__(
@@ -26,16 +26,16 @@ class Mask:
         self.valid: Tensor | None = None  # (n,): which queries are not padding
         self.left_out: Tensor | None = None  # (n, 1): which queries are padding; None if none is
         self.padding: Tensor | None = None  # (k,): which keys are padding; None if none is
-        self.matches: list[Matches | DenseMatches] = []  # one a column of ids
+        self.matches: list[Matches | DenseMatches] = []  # one for each column of ids
         if query_ids is None or key_ids is None:
             return
         query_ids, key_ids = as_columns(query_ids), as_columns(key_ids)
         self.valid = ~is_padding(query_ids)
         padding = is_padding(key_ids)
-        unknown = padding.device.type != "cpu"  # and not worth waiting for
-        if unknown or not self.valid.all():
+        on_accelerator = padding.device.type != "cpu"  # reading a value back would wait for the device
+        if on_accelerator or not self.valid.all():
             self.left_out = ~self.valid[:, None]
-        if unknown or padding.any():
+        if on_accelerator or padding.any():
             self.padding = padding
         pairs = zip(query_ids.T, key_ids.T, strict=True)
         self.matches = [find_matches(query.contiguous(), key.contiguous()) for query, key in pairs]
@@ -54,7 +54,7 @@ class Mask:
             matches.hide(scores, rows, columns)
 
     def count(self, n: int, k: int, like: Tensor) -> Tensor:
-        """How many candidates are left for each query, (n,) in the dtype and on the device of `like`."""
+        """Return how many candidates are left for each query, (n,) in the dtype and on the device of `like`."""
         left = torch.full((n,), k, dtype=like.dtype, device=like.device)
         if self.valid is None:
             place = torch.arange(n, device=like.device)
@@ -70,7 +70,7 @@ class Mask:
 
 @dataclass(frozen=True)
 class Matches:
-    """The places (row, column) of equal ids, in order of columns."""
+    """The places (row, column) of equal ids, sorted by column."""
 
     row: Tensor  # (m,)
     column: Tensor  # (m,)
@@ -97,35 +97,36 @@ class DenseMatches:
 
 
 def find_matches(query_ids: Tensor, key_ids: Tensor) -> Matches | DenseMatches:
-    """Where ids of (n,) queries equal those of (k,) keys.
+    """Find where the ids of queries (n,) equal those of keys (k,).
 
-    On a CPU comparing a tile of ids costs as much as the product that makes its scores, and few of
-    them match: their places are found once, by sorting. For a few rows that is not worth while, and
-    an accelerator would have to be waited for.
+    On a CPU, comparing the ids of a tile costs as much as the product that makes its scores, although
+    few of them match. So their places are computed once, by sorting. Ids are compared tile by tile
+    for small matrices, where sorting does not pay, and on accelerators, where the program would have
+    to wait for the number of matches.
     """
     if query_ids.device.type != "cpu" or len(query_ids) * len(key_ids) <= 2**16:
         return DenseMatches(query_ids, key_ids)
     present, order = query_ids.sort()
     first = torch.searchsorted(present, key_ids)
-    present_too = present[first.clamp(max=len(present) - 1)] == key_ids
-    keys = (present_too & (key_ids >= 0)).nonzero().squeeze(1)
+    has_match = present[first.clamp(max=len(present) - 1)] == key_ids
+    keys = (has_match & (key_ids >= 0)).nonzero().squeeze(1)
     first = first[keys]
     count = torch.searchsorted(present, key_ids[keys], right=True) - first
     before = count.cumsum(dim=0) - count
     places = int(count.sum())
-    if places > 8 * (len(query_ids) + len(key_ids)):  # more than linear: labels, say
+    if places > 8 * (len(query_ids) + len(key_ids)):  # too many matches to list, e.g. if the ids are labels
         return DenseMatches(query_ids, key_ids)
     place_in_run = torch.arange(places) - before.repeat_interleave(count)
     return Matches(order[first.repeat_interleave(count) + place_in_run], keys.repeat_interleave(count))
 
 
 def as_columns(ids: Tensor, axes: int = 1) -> Tensor:
-    """Ids of `axes` axes with one more for their g columns: one column where there is none yet."""
+    """Return ids with a last axis for their g columns; ids of only `axes` axes become one column."""
     return (ids[..., None] if ids.ndim == axes else ids).to(torch.int64)
 
 
 def is_padding(ids: Tensor) -> Tensor:
-    """Return which rows belong to nobody: those whose ids (..., g) are all negative."""
+    """Return which rows are padding: those whose ids (..., g) are all negative."""
     return (ids < 0).all(dim=-1)
 
 
@@ -136,6 +137,6 @@ def share_an_id(query_ids: Tensor, key_ids: Tensor) -> Tensor:
 
 
 def steps(length: int, step: int) -> Iterator[slice]:
-    """Consecutive slices of at most `step` that cover `length`."""
+    """Yield consecutive slices of at most `step` that cover `length`."""
     for start in range(0, length, step):
         yield slice(start, min(start + step, length))

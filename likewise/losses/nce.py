@@ -1,7 +1,8 @@
-"""NCE: tell each query's own slot from noise, one yes or no at a time.
+"""NCE: classify each candidate as the query's own slot or as noise.
 
 Gutmann and Hyvärinen, 2010; for instance discrimination Wu et al., 2018 (InstDisc), with
-their proximal term. A classifier that knows the noise's probability learns the data's.
+their proximal term. If the probability of the noise is known, such a classifier learns the
+probability of the data.
 """
 
 import math
@@ -53,14 +54,14 @@ def nce(
     proximal: float = 0.0,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """`−log h(positive) − Σ_j log(1 − h(negative_j))`, h the probability of not being noise.
+    """Compute `−log h(positive) − Σ_j log(1 − h(negative_j))`, where h is the probability of not being noise.
 
-    Wu et al., 2018: `h = e^s/Z / (e^s/Z + m · p_noise)`, m the noise samples that share no id with the
-    query. Noise is uniform over `items`, or has `noise_log_prob`: one number, or log-probabilities of
-    the positives (n,) and of the negatives (k,). `log_partition` is log Z and gets no gradient.
-    Shapes: query (n, d), positive (n, d), negatives (k, d); cosine similarity; ids as for `info_nce`.
-    With `previous` (n, d), the queries' slots as they were, `proximal · ‖query − previous‖²` is added,
-    on unit queries.
+    Wu et al., 2018: `h = e^s/Z / (e^s/Z + m · p_noise)`, where m is the number of noise samples that share
+    no id with the query. Noise is uniform over `items`, or has `noise_log_prob`: one number, or
+    log-probabilities of the positives (n,) and of the negatives (k,). `log_partition` is log Z and gets no
+    gradient. Shapes: query (n, d), positive (n, d), negatives (k, d); cosine similarity; ids as for
+    `info_nce`. With `previous` (n, d), the queries' slots before this step, `proximal · ‖query − previous‖²`
+    is added, where query is a unit row.
     """
     check_rows(query=query, positive=positive)
     check_negatives(negatives, query, per_query=False)
@@ -72,7 +73,7 @@ def nce(
     if previous is not None:
         check_rows(query=query, previous=previous)
     elif proximal:
-        raise ValueError("proximal needs previous, the queries' slots as they were, got None")
+        raise ValueError("proximal needs previous, the queries' slots before this step, got None")
     check_reduction(reduction)
     check_one_device(
         query=query, positive=positive, negatives=negatives, query_ids=query_ids, key_ids=key_ids, previous=previous
@@ -93,12 +94,12 @@ def nce(
         log_partition = log_partition.detach()
     threshold = log_partition + count.clamp(min=1).log()  # log(Z · m), (n,)
     positive_logit = (rows * unit(positive.to(dtype))).sum(dim=1) - threshold - noise_of_positive
-    # What does not depend on both sides is two more coordinates: s − log(Z · m) − log p_noise.
+    # The logit s − log(Z · m) − log p_noise as one product: the two terms after s are two more coordinates.
     queries = torch.cat([rows, -threshold[:, None], -torch.ones_like(threshold)[:, None]], dim=1)
     noise_column = noise_of_negatives[:, None]
     keys = torch.cat([unit(negatives.to(dtype)), torch.ones_like(noise_column), noise_column], dim=1)
     losses = streamed.exact_softplus(-positive_logit) + streamed.softplus_sum(queries, keys, mask)
-    losses = losses.where(count > 0, 0)  # without noise there is nothing to tell apart
+    losses = losses.where(count > 0, 0)  # a query without noise samples has nothing to classify
     if previous is not None:
         losses = losses + float(proximal) * (unit_query - previous.to(dtype)).square().sum(dim=1)
     return reduce(losses, reduction, mask.valid)
@@ -115,10 +116,10 @@ def estimate_log_partition(
     query_ids: Tensor | None = None,
     key_ids: Tensor | None = None,
 ) -> Tensor:
-    """log Z of one batch, `Z ≈ (items/m) Σ_j e^{s_j}` averaged over queries; no gradient.
+    """Estimate log Z from one batch, `Z ≈ (items/m) Σ_j e^{s_j}` averaged over queries, without gradient.
 
-    In logarithms throughout: e^s reaches e^200 at temperature 0.005. Shapes as for `nce`; the
-    result has none, and is NaN where no negative is left.
+    It is computed in log space, because e^s reaches e^200 at temperature 0.005. Shapes as for `nce`;
+    the result is a scalar, and NaN if no negative is left.
     """
     check_items(items)
     log_sum, pairs = _log_sum_of_pairs(query, negatives, temperature, query_ids, key_ids)
@@ -132,7 +133,7 @@ def _log_sum_of_pairs(
     query_ids: Tensor | None,
     key_ids: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    """log Σ e^s over all pairs of a query and a negative that is not its own, and their number."""
+    """Return log Σ e^s over all pairs of a query and a negative that shares no id with it, and their number."""
     check_rows(query=query)
     check_negatives(negatives, query, per_query=False)
     check_id_pair(query_ids, key_ids, (len(query),), (len(negatives),))
@@ -149,11 +150,11 @@ def _log_sum_of_pairs(
 
 
 class NCE(Tempered):
-    """`nce` as a module that keeps log Z: a running mean of Z over training batches.
+    """`nce` as a module that keeps log Z, the logarithm of a running mean of Z over training batches.
 
-    One fixed from the first batch, as first published, is wrong as soon as the encoder moves. It is
-    NaN until the first batch, and part of the module's state. Under several ranks it is the same on all:
-    each training step must be taken by all of them.
+    The paper fixes Z from the first batch, which is wrong as soon as the encoder changes. log Z is NaN
+    until the first batch, and part of the module's state. With several ranks it is the same on all of
+    them, so all of them must take part in every training step.
     """
 
     log_partition: Tensor
@@ -196,7 +197,7 @@ class NCE(Tempered):
             query,
             positive,
             negatives,
-            # Before the first batch: what orthogonal rows would give.
+            # Before the first batch, use the value for orthogonal rows.
             log_partition=self.log_partition.nan_to_num(nan=math.log(self.items)),
             items=self.items,
             temperature=temperature,
@@ -217,16 +218,16 @@ class NCE(Tempered):
         query_ids: Tensor | None,
         key_ids: Tensor | None,
     ) -> Tensor:
-        """`estimate_log_partition` of all ranks' queries together."""
+        """Return `estimate_log_partition` over the queries of all ranks."""
         log_sum, pairs = _log_sum_of_pairs(query, negatives, temperature, query_ids, key_ids)
         log_sum, pairs = ranks.gather(log_sum[None]).logsumexp(dim=0), ranks.gather(pairs[None]).sum()
         return math.log(self.items) + log_sum - pairs.log()
 
     def _follow(self, estimate: Tensor) -> None:
-        """Move the running mean of Z towards one batch's; a batch without negatives has none."""
+        """Move the running mean of Z towards the estimate of one batch, unless it is NaN for lack of negatives."""
         estimate = estimate.to(self.log_partition)
-        kept = self.log_partition + (math.log(self.partition_momentum) if self.partition_momentum else -math.inf)
-        moved = torch.logaddexp(kept, estimate + math.log1p(-self.partition_momentum))
+        old = self.log_partition + (math.log(self.partition_momentum) if self.partition_momentum else -math.inf)
+        moved = torch.logaddexp(old, estimate + math.log1p(-self.partition_momentum))
         moved = torch.where(self.log_partition.isnan(), estimate, moved)
         self.log_partition.copy_(torch.where(estimate.isnan(), self.log_partition, moved))
 

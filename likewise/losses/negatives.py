@@ -1,7 +1,7 @@
-"""The negatives of n queries, in the ways they come.
+"""The negatives of n queries: shared by all, stored without gradient, within one set of rows, or given per group.
 
-Each kind answers the same few questions with (n,) vectors; none holds an (n, k) matrix that
-it was not given.
+Each class has the same few methods, which return (n,) vectors. Only `NegativesPerGroup` holds the
+(n, k) scores in memory.
 """
 
 from typing import Protocol
@@ -15,19 +15,19 @@ from likewise.losses.similarity import Prepared
 
 
 class Negatives(Protocol):
-    """What a loss or a policy may ask of the negatives."""
+    """What losses and policies need to know about the negatives."""
 
-    lowest: float | Tensor | None  # the lowest score there can be: a cosine's is -1 / temperature
-    valid: Tensor | None  # (n,): queries that are no padding, or None where all are valid
+    lowest: float | Tensor | None  # the lowest possible score: -1 / temperature for a cosine
+    valid: Tensor | None  # (n,): which queries are not padding, or None if all are valid
 
     def log_sum(self, power: float = 1.0) -> Tensor:
-        """log Σ_j e^{power · s_j} for each query, (n,); -inf where no negative is left."""
+        """Return log Σ_j e^{power · s_j} for each query, (n,); -inf if it has no negative left."""
 
     def log_sum_of_hardest(self, hardest: int) -> Tensor:
-        """log Σ_j e^{s_j} over the `hardest` highest scores of each query, (n,)."""
+        """Return log Σ_j e^{s_j} over the `hardest` highest scores of each query, (n,)."""
 
     def log_count(self) -> Tensor:
-        """The logarithm of how many negatives each query has left, (n,)."""
+        """Return the logarithm of the number of negatives that each query has left, (n,)."""
 
 
 class SharedNegatives:
@@ -48,7 +48,7 @@ class SharedNegatives:
 
 
 class FixedNegatives(SharedNegatives):
-    """Keys (k, d) as they are stored, without gradient: a queue's or a memory bank's."""
+    """Keys (k, d) as a queue or a memory bank stores them, without gradient and not yet prepared."""
 
     def __init__(self, prepared: Prepared, keys: Tensor, mask: Mask) -> None:
         super().__init__(prepared, keys.detach(), mask)
@@ -63,7 +63,7 @@ class FixedNegatives(SharedNegatives):
 
 
 class NegativesWithin:
-    """The other rows of one set: scores ⟨row_i, row_j⟩, symmetric as their mask."""
+    """The other rows of one set: both the scores ⟨row_i, row_j⟩ and the mask are symmetric."""
 
     def __init__(self, rows: Tensor, mask: Mask, bound: float | None, lowest: float | Tensor) -> None:
         self.rows, self.mask, self.bound = rows, mask, bound
@@ -81,34 +81,34 @@ class NegativesWithin:
 
 
 class NegativesPerGroup:
-    """Keys (m, k, d), a set for each n / m queries in a row, or for each query: the (n, k) scores are held."""
+    """Keys (m, k, d), one set for each n / m consecutive queries. The (n, k) scores are held in memory."""
 
     def __init__(self, prepared: Prepared, keys: Tensor, query_ids: Tensor | None, key_ids: Tensor | None) -> None:
         self.lowest = prepared.lowest
         self.valid: Tensor | None = None
-        groups, each = len(keys), len(prepared.query) // len(keys)
-        scores = torch.einsum("gmd,gkd->gmk", prepared.query.view(groups, each, -1), prepared.key_rows(keys)).flatten(
-            0, 1
-        )
+        groups, per_group = len(keys), len(prepared.query) // len(keys)
+        queries = prepared.query.view(groups, per_group, -1)
+        scores = torch.einsum("gmd,gkd->gmk", queries, prepared.key_rows(keys)).flatten(0, 1)
         self.hidden = torch.zeros_like(scores, dtype=torch.bool)
         if query_ids is not None and key_ids is not None:
             query_ids, key_ids = as_columns(query_ids), as_columns(key_ids, axes=2)
-            shared = share_an_id(query_ids.view(groups, each, -1), key_ids) | is_padding(key_ids)[:, None]
-            self.hidden, self.valid = shared.flatten(0, 1), ~is_padding(query_ids)
-        # A row of nothing but -inf has no gradient, so one without negatives is set apart.
+            hidden = share_an_id(query_ids.view(groups, per_group, -1), key_ids) | is_padding(key_ids)[:, None]
+            self.hidden, self.valid = hidden.flatten(0, 1), ~is_padding(query_ids)
+        # logsumexp of a row that is -inf throughout has a NaN gradient, so queries without negatives get scores of 0,
+        # and -inf only after the sum.
         self.none_left = self.hidden.all(dim=1)
         self.scores = scores.masked_fill(self.none_left[:, None], 0)
 
     def log_sum(self, power: float = 1.0) -> Tensor:
-        return self._log_sum(self._shown(power))
+        return self._log_sum(self._masked_scores(power))
 
     def log_sum_of_hardest(self, hardest: int) -> Tensor:
-        return self._log_sum(self._shown().topk(min(hardest, self.scores.shape[1]), dim=1).values)
+        return self._log_sum(self._masked_scores().topk(min(hardest, self.scores.shape[1]), dim=1).values)
 
     def log_count(self) -> Tensor:
         return (~self.hidden).sum(dim=1).to(self.scores.dtype).log()
 
-    def _shown(self, power: float = 1.0) -> Tensor:
+    def _masked_scores(self, power: float = 1.0) -> Tensor:
         return _times(self.scores, power).masked_fill(self.hidden & ~self.none_left[:, None], -torch.inf)
 
     def _log_sum(self, scores: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""NT-Xent: two views of each item, every view looked up among all others.
+"""NT-Xent: two views of each item, where each view must find the other one among the views of the batch.
 
 Sohn, 2016; named and made popular by SimCLR (Chen et al., 2020).
 """
@@ -42,11 +42,11 @@ def nt_xent(
     policy: Policy | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """InfoNCE over 2n rows: each row's negatives are the 2n - 2 that are neither itself nor its partner.
+    """Compute InfoNCE over 2n rows: each row's negatives are the 2n - 2 that are neither itself nor its partner.
 
-    Chen et al., 2020. Shapes: a (n, d), b (n, d), row i of one the partner of row i of the other;
+    Chen et al., 2020. Shapes: a (n, d), b (n, d), row i of one is the partner of row i of the other;
     ids (n,) or (n, g); cosine similarity. Items that share an id are not each other's negatives; an
-    item with id -1 is left out. With reduction "none": (2n,), first the rows of `a`, then of `b`.
+    item with id -1 is left out. Reduction "none" returns (2n,), first the rows of `a`, then those of `b`.
     """
     check_rows(a=a, b=b)
     check_temperature(temperature)
@@ -58,7 +58,7 @@ def nt_xent(
         check_ids("ids", ids, (n,))
         ids = torch.cat([ids, ids])
     temperature = as_scalar(temperature, dtype)
-    # Both sides carry the root of the temperature: the scores are then symmetric, rows @ rows.T.
+    # Both sides are divided by the square root of the temperature, so the scores are symmetric: rows @ rows.T.
     rows = unit(torch.cat([a, b]).to(dtype)) * temperature**-0.5
     if ids is None and policy is None and (2 * n) ** 2 <= streamed.SMALL:
         scores = (rows @ rows.T).fill_diagonal_(-torch.inf)
@@ -103,7 +103,7 @@ def _score(loss: Module, step: LookUp) -> Tensor:
         ids = step.ids_if_needed
         return loss(step.query[0::2], step.query[1::2], ids=None if ids is None else ids[0::2])
     assert isinstance(loss, NTXent)
-    # Among the rows of all ranks, a row and its partner drop out by their id: the same loss, row by row.
+    # The candidates are the rows of all ranks. A row and its partner are masked by their id, so the loss is the same.
     return info_nce(
         step.query,
         *step.found[:2],

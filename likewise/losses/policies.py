@@ -1,8 +1,8 @@
-"""What is done with the negatives before they are summed.
+"""Policies: how the negatives of a query are selected or weighted.
 
-A policy turns the negatives of each query into one number, the logarithm of their mass:
-`log Σ_j e^{s_j}` where there is none. It sees the negatives only through a few (n,) sums,
-so that every policy is streamed, and symmetric where the loss is, for free.
+A policy turns the negatives of each query into one number, the logarithm of their mass. Without
+a policy that is `log Σ_j e^{s_j}`. A policy sees the negatives only through a few (n,) sums, so
+every policy works without the whole score matrix, and with every loss.
 """
 
 import math
@@ -23,10 +23,10 @@ class Policy(Protocol):
 
     @property
     def needs_lowest(self) -> bool:
-        """Whether it must know the lowest score there can be."""
+        """Whether it must know the lowest possible score."""
 
     def log_mass(self, negatives: Negatives, positive: Tensor) -> Tensor:
-        """The logarithm of the negatives' mass, (n,), given the scores of the positives, (n,)."""
+        """Return the logarithm of the negatives' mass, (n,), given the scores of the positives, (n,)."""
 
 
 def check_policy(policy: Policy | None, similarity: str = "cosine") -> None:
@@ -39,7 +39,7 @@ def check_policy(policy: Policy | None, similarity: str = "cosine") -> None:
 
 
 def lookup_loss(positive: Tensor, negatives: Negatives, policy: Policy | None, reduction: Reduction) -> Tensor:
-    """`-log(e^{s+} / (e^{s+} + mass))` for each query, given the scores of the positives, (n,)."""
+    """Return the reduced `-log(e^{s+} / (e^{s+} + mass))` of the queries, given the scores of the positives, (n,)."""
     log_mass = negatives.log_sum() if policy is None else policy.log_mass(negatives, positive)
     return reduce(exact_softplus(log_mass - positive), reduction, negatives.valid)
 
@@ -61,10 +61,10 @@ class Hardest:
 
 @dataclass(frozen=True)
 class Debiased:
-    """Take out the share `prior` of the negatives that are positives nobody marked.
+    """Correct for the share `prior` of the negatives that are really positives without a label.
 
-    Chuang et al., 2020. The mean of e^s over true negatives is
-    `(mean_j e^{s_j} − prior · e^{s+}) / (1 − prior)`, never below the smallest that a cosine allows.
+    Chuang et al., 2020. The mean of e^s over true negatives is estimated as
+    `(mean_j e^{s_j} − prior · e^{s+}) / (1 − prior)`, and at least the smallest value that a cosine allows.
     """
 
     prior: float
@@ -101,7 +101,7 @@ class HardWeighted:
 
     def log_mass(self, negatives: Negatives, positive: Tensor) -> Tensor:
         above, below = negatives.log_sum(1 + self.beta), negatives.log_sum(self.beta)
-        # Without negatives both are -inf, and so must their difference be.
+        # Without negatives both are -inf. Their difference would be NaN, but the log-mean is -inf.
         log_mean = torch.where(below == -torch.inf, below, above - below)
         if self.prior:
             log_mean = _without_positives(log_mean, positive, self.prior, _lowest(negatives))
@@ -109,12 +109,13 @@ class HardWeighted:
 
 
 def _without_positives(log_mean: Tensor, positive: Tensor, prior: float, lowest: float | Tensor) -> Tensor:
-    """log max((e^log_mean − prior · e^positive) / (1 − prior), e^lowest), without leaving log space."""
-    share = (math.log(prior) if prior else -math.inf) + positive - log_mean  # log of the positives' share in the mean
-    all_of_it = ~(share.detach().exp() < 1)  # also where there are no negatives: share is then inf or NaN
-    debiased = log_mean + torch.log1p(-share.masked_fill(all_of_it, -1).exp()) - math.log1p(-prior)
+    """Return log max((e^log_mean − prior · e^positive) / (1 − prior), e^lowest), computed in log space."""
+    # log of the positives' share in the mean
+    log_share = (math.log(prior) if prior else -math.inf) + positive - log_mean
+    nothing_left = ~(log_share.detach().exp() < 1)  # also without negatives: log_share is then inf or NaN
+    debiased = log_mean + torch.log1p(-log_share.masked_fill(nothing_left, -1).exp()) - math.log1p(-prior)
     floor = lowest if isinstance(lowest, Tensor) else debiased.new_full((), lowest)
-    return torch.where(all_of_it, floor, torch.maximum(debiased, floor))
+    return torch.where(nothing_left, floor, torch.maximum(debiased, floor))
 
 
 def _check_prior(name: str, prior: float) -> None:
@@ -124,7 +125,7 @@ def _check_prior(name: str, prior: float) -> None:
 
 
 def _lowest(negatives: Negatives) -> float | Tensor:
-    assert negatives.lowest is not None, "check_policy lets such a policy meet cosines only"
+    assert negatives.lowest is not None, "check_policy allows this policy only with cosine similarity"
     return negatives.lowest
 
 

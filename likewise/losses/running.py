@@ -1,7 +1,7 @@
-"""Sums over the tiles of a score matrix as they come, and the way back: ∂loss/∂score of each tile.
+"""Running sums over the tiles of a score matrix for forward, and ∂loss/∂score of each tile for backward.
 
-Online softmax (Milakov and Gimelshein, 2018): sums are relative to the highest score so far. In backward a tile is
-the one that was kept, or is made once more.
+Online softmax (Milakov and Gimelshein, 2018): sums are relative to the highest score so far. Backward uses the tile
+that forward saved, if there was only one, and otherwise computes the tiles again.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,14 +15,14 @@ from likewise.losses.tiles import Scratch, add_product, tiles, tiles_above_diago
 
 
 class RunningLogSumExp:
-    """log Σ e^score of each row. Unless scores are safe, sums are relative to the highest one so far."""
+    """log Σ e^score of each row. Unless scores are safe to exponentiate, sums are relative to the highest so far."""
 
     def __init__(self, length: int, like: Tensor, safe: bool) -> None:
         self.total = like.new_zeros(length)
         self.highest = None if safe else like.new_full((length,), -torch.inf)
 
     def add(self, rows: slice, scores: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Add a tile (r, c). Gives its weights, in its place, and what earlier sums were multiplied by."""
+        """Add a tile (r, c). Return its weights, which overwrite it, and the factor applied to earlier sums."""
         if self.highest is None:
             weights = scores.exp_()
             self.total[rows].add_(weights.sum(dim=1))
@@ -41,7 +41,7 @@ class RunningLogSumExp:
 
 
 def finite(lse: Tensor) -> Tensor:
-    """A row without candidates has log-sum -inf; relative to 0 its weights e^{-inf} are 0, not NaN."""
+    """Replace -inf, the log-sum of a row without candidates, by 0, so that its weights e^{-inf} are 0 and not NaN."""
     return lse.masked_fill(lse == -torch.inf, 0)
 
 
@@ -49,7 +49,7 @@ def add_both(
     scores: Tensor, rows: slice, columns: slice, row_sums: RunningLogSumExp, column_sums: RunningLogSumExp
 ) -> None:
     """Add one tile to the sums of its rows and of its columns."""
-    if row_sums.highest is None:  # one exponential serves both
+    if row_sums.highest is None:  # rows and columns share one exponential
         row_sums.add(rows, scores)
         column_sums.total[columns].add_(scores.sum(dim=0))
     else:
@@ -70,12 +70,12 @@ class Pull:
         self.scratch = Scratch(row[0])
 
     def _side(self, lse: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
-        # e^{s − lse} grad = e^s (e^{−lse} grad): where e^s is safe, the brackets are all that is needed.
+        # e^{s − lse} grad = e^s (e^{−lse} grad): if e^s is safe, only the factor in brackets has to be stored.
         lse = finite(lse)
         return (torch.exp(-lse) * grad if self.safe else lse), grad
 
     def __call__(self, scores: Tensor, rows: slice, columns: slice) -> Tensor:
-        """The derivative for a tile of scores, which it may overwrite."""
+        """Return the derivative for a tile of scores, which may be overwritten."""
         if self.safe:
             return self.of_weights(scores.exp_(), rows, columns)
         lse, grad = self.row
@@ -87,7 +87,7 @@ class Pull:
         return pulled
 
     def of_weights(self, weights: Tensor, rows: slice, columns: slice) -> Tensor:
-        """The derivative for a tile of safe scores whose weights e^s are given."""
+        """Return the derivative for a tile of safe scores, given the weights e^s."""
         factor = self.row[0][rows, None]
         spare = self.scratch.shaped(*weights.shape)
         if self.column is not None:
@@ -98,7 +98,7 @@ class Pull:
 def pulled_tiles(
     query: Tensor, keys: Tensor, mask: Mask, pull: Pull, kept: Tensor | None
 ) -> Iterator[tuple[slice, slice, Tensor, Tensor]]:
-    """∂loss/∂score of each tile, from the one that was kept or made once more, in the manner of `tiles`."""
+    """Yield ∂loss/∂score of each tile in the form of `tiles`, from the `kept` weights or from tiles computed again."""
     if kept is not None:
         rows, columns = slice(0, len(query)), slice(0, len(keys))
         yield rows, columns, keys, pull.of_weights(kept, rows, columns)
@@ -109,7 +109,7 @@ def pulled_tiles(
 
 
 def keep(weights: Tensor | None, query: Tensor, keys: Tensor, safe: bool) -> Tensor | None:
-    """The weights e^s of the last tile, where it is the only one and they are all that backward needs."""
+    """Return the weights e^s of the last tile if it is the only one and backward needs nothing else, or None."""
     alone = weights is not None and weights.shape == (len(query), len(keys))
     return weights if safe and alone else None
 
@@ -117,7 +117,7 @@ def keep(weights: Tensor | None, query: Tensor, keys: Tensor, safe: bool) -> Ten
 def add_pulled(
     pulled_tiles: Iterable[tuple[slice, slice, Tensor, Tensor]], query: Tensor, d_query: Tensor, d_keys: Tensor | None
 ) -> None:
-    """Add to the gradients for query and keys what ∂loss/∂score of each tile gives them."""
+    """Add the contribution of each tile's ∂loss/∂score to the gradients for query and keys."""
     with autocast_off(query.device.type):
         for rows, columns, chunk, pulled in pulled_tiles:
             add_product(d_query[rows], pulled, chunk)

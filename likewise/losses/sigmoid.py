@@ -1,4 +1,4 @@
-"""Sigmoid loss: is this image's caption this one, yes or no, for every pair of the batch.
+"""Sigmoid loss: for every image and caption of the batch, do the two belong together, yes or no?
 
 Zhai et al., 2023 (SigLIP).
 """
@@ -37,11 +37,11 @@ def sigmoid(
     ids: Tensor | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """`-(1/n) Σ_i Σ_j log σ(±(s_ij + bias))`, plus for pairs, minus for others.
+    """Compute `-(1/n) Σ_i Σ_j log σ(±(s_ij + bias))`, plus for pairs that belong together, minus for others.
 
     Zhai et al., 2023. Shapes: a (n, d), b (n, d), ids (n,) or (n, g); cosine similarity. Pairs that
-    share an id are not each other's negatives; a pair with id -1 is left out. With reduction "none":
-    (n,), the sum over j of each row.
+    share an id are not each other's negatives; a pair with id -1 is left out. Reduction "none" returns
+    (n,), the sum over j for each row.
     """
     check_rows(a=a, b=b)
     check_temperature(temperature)
@@ -54,7 +54,7 @@ def sigmoid(
     bias = as_scalar(bias, dtype)
     query, keys = unit(a.to(dtype)) / as_scalar(temperature, dtype), unit(b.to(dtype))
     pair = (query * keys).sum(dim=1) + bias
-    # The bias is one more coordinate: ⟨(query, bias), (key, 1)⟩ = s + bias.
+    # Add the bias as one more coordinate: ⟨(query, bias), (key, 1)⟩ = s + bias.
     ones = query.new_ones(len(query), 1)
     mask = Mask(ids, ids, own=(0,))
     others = streamed.softplus_sum(torch.cat([query, ones * bias], dim=1), torch.cat([keys, ones], dim=1), mask)
@@ -62,7 +62,7 @@ def sigmoid(
 
 
 class Sigmoid(Tempered):
-    """`sigmoid` as a module; where it is learnable, so is the bias."""
+    """`sigmoid` as a module; `learnable` makes both the temperature and the bias parameters."""
 
     def __init__(
         self,
@@ -88,5 +88,5 @@ KIND = LossKind(
     score_both_directions,
     within_batch=True,
     is_symmetric=True,
-    defaults={"loss.temperature": (0.1, "SigLIP's, at first")},
+    defaults={"loss.temperature": (0.1, "SigLIP's initial value")},
 )

@@ -1,8 +1,8 @@
 """The three similarities, each as an inner product of prepared rows.
 
-`score(query, key) = ⟨prepared query, prepared key⟩`, the temperature included on the query's
-side. So everything behind a loss is one product, whatever the similarity, and the gradient
-for the temperature comes out of the (n, d) query rows at no cost.
+`score(query, key) = ⟨prepared query, prepared key⟩`, where the query is already divided by the
+temperature. So the scores of every similarity are one matrix product, and the gradient for the
+temperature follows from the gradient for the (n, d) queries at no extra cost.
 """
 
 from collections.abc import Callable
@@ -20,16 +20,16 @@ SIMILARITIES = ("cosine", "dot", "euclidean")
 
 @dataclass(frozen=True)
 class Prepared:
-    """Queries ready for a product with `key_rows(keys)`, and what is known of the scores."""
+    """Queries ready for a product with `key_rows(keys)`, and limits of the scores."""
 
     query: Tensor  # (n, d), or (n, d + 2) for euclidean
     key_rows: Callable[[Tensor], Tensor]  # (..., d) -> (..., d) or (..., d + 2)
-    bound: float | None = None  # no score is farther from 0, where the host knows
-    lowest: float | Tensor | None = None  # no score is lower, where there is such a one
+    bound: float | None = None  # the largest possible |score|, or None if the host does not know it
+    lowest: float | Tensor | None = None  # the lowest possible score, or None if there is none
 
 
 def prepare(similarity: str, query: Tensor, temperature: float | Tensor, dtype: torch.dtype) -> Prepared:
-    """Queries (n, d) divided by the temperature, in `dtype`, and what their keys must go through."""
+    """Divide queries (n, d) by the temperature, in `dtype`, and return them with the function that prepares keys."""
     query = query.to(dtype)
     if similarity == "cosine":
         return Prepared(
@@ -39,10 +39,10 @@ def prepare(similarity: str, query: Tensor, temperature: float | Tensor, dtype: 
             lowest=-1 / temperature,
         )
     if similarity == "dot":
-        is_one = not isinstance(temperature, Tensor) and temperature == 1  # CPC's: a pass over the queries saved
+        is_one = not isinstance(temperature, Tensor) and temperature == 1  # as in CPC: saves a pass over the queries
         return Prepared(query if is_one else query / temperature, lambda key: key.to(dtype))
-    # -|a - b|² = 2ab - |a|² - |b|² loses digits where rows are near each other and far from 0. Hence
-    # in float64, and measured from the mean.
+    # -|a - b|² = 2ab - |a|² - |b|² loses digits if rows are near each other and far from 0. So it is
+    # computed in float64, after subtracting the mean.
     dtype = torch.float64
     query = query.to(dtype)
     centre = query.detach().mean(dim=0)
@@ -64,13 +64,13 @@ def check_similarity(similarity: str) -> None:
 
 
 def unit(rows: Tensor) -> Tensor:
-    """Rows of length one. One shorter than 1e-12 stays as it is: near enough orthogonal to all, its gradient finite."""
+    """Return rows of length one. A row shorter than 1e-12 is left as it is, so that its gradient stays finite."""
     normalized: Tensor = _Unit.apply(rows)  # type: ignore[no-untyped-call]
     return normalized
 
 
 class _Unit(Function):
-    """One node for the whole normalisation, with half the calls and half the memory of its parts."""
+    """The whole normalisation as one autograd node, with half the calls and half the memory of separate operators."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor) -> Tensor:
@@ -83,13 +83,14 @@ class _Unit(Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         rows, inverse = ctx.saved_tensors
-        along = (grad * rows).sum(dim=-1, keepdim=True) * inverse.square()  # what would only change the length
+        # The component of the gradient along the row would only change the row's length.
+        along = (grad * rows).sum(dim=-1, keepdim=True) * inverse.square()
         d_rows: Tensor = torch.addcmul(grad, rows, along, value=-1).mul_(inverse)
         return d_rows
 
 
 def cosine_bound(temperature: float | Tensor) -> float | None:
-    """1 / temperature, where the host knows it."""
+    """Return 1 / temperature, or None if the temperature is on an accelerator and would have to be read back."""
     if isinstance(temperature, Tensor) and temperature.device.type != "cpu":
         return None
     return 1 / (temperature.item() if isinstance(temperature, Tensor) else temperature)

@@ -1,22 +1,22 @@
-"""Sums over an (n, k) score matrix that is never held.
+"""Sums over an (n, k) score matrix that is never held in memory as a whole.
 
 Every loss that looks a query up among many keys needs `query @ keys.T`, a function of each
 score, and sums over rows (or over rows and columns). Here that matrix exists one tile at a
-time: a tile is made by one product, hidden candidates become -inf, it is summed, and the
-next tile takes its place. Memory grows with n + k; the results are exact. A problem of one
-tile keeps it for backward; a larger one makes its tiles once more.
+time: a tile is made by one product, masked candidates are set to -inf, the tile is added to
+the sums, and the next tile overwrites it. Memory grows with n + k, and the results are exact.
+If there is only one tile, it is saved for backward; otherwise backward computes the tiles again.
 
-    log_sum_exp          each row's log Σ e^score; keys may carry gradient
-    log_sum_exp_beside   the same, and the scores of each row's own key, which is not among them
+    log_sum_exp          log Σ e^score of each row; keys may carry gradient
+    log_sum_exp_beside   the same, and the score of each row's own key, which is not in the sum
     log_sum_exp_lookup   the same for keys without gradient: loss and gradient in one pass
-    log_sum_exp_both     each row's and each column's, from the same tiles, and the diagonal
-    log_sum_exp_within   rows among themselves: the tiles above the diagonal are enough
+    log_sum_exp_both     of each row and of each column, from the same tiles, and the diagonal
+    log_sum_exp_within   of rows among themselves: only the tiles above the diagonal are computed
     log_sum_exp_pairs    the same for two views of each item, and the partners' scores
     log_sum_exp_hardest  only the highest scores of each row count
-    softplus_sum         each row's Σ log(1 + e^score)
+    softplus_sum         Σ log(1 + e^score) of each row
 
-Queries come divided by the temperature (`similarity.prepare`); gradients for temperature,
-similarity and bias are ordinary autograd outside. The tiling follows online softmax
+Queries are already divided by the temperature (`similarity.prepare`). The gradients for
+temperature, similarity and bias are left to autograd. The tiling follows online softmax
 (Milakov and Gimelshein, 2018) and its recomputing backward (Rabe and Staats, 2021; Dao et
 al., 2022).
 """
@@ -35,13 +35,12 @@ from likewise.losses.masks import Mask, steps
 from likewise.losses.running import Pull, RunningLogSumExp, add_both, add_pulled, finite, keep, pulled_tiles
 from likewise.losses.tiles import Scratch, add_product, slabs_for, tile_shape, tiles, tiles_above_diagonal
 
-# Below this many scores a step costs what its calls into torch cost, and fewest are best: losses
-# without ids and policy then take `cross_entropy` of the whole matrix. Where only rows are summed
-# that holds a little longer.
+# Below this many scores, the overhead of calling PyTorch operators dominates, so losses without ids
+# and policy use `cross_entropy` of the whole matrix. If only rows are summed, the limit is higher.
 SMALL, SMALL_ONE_WAY = 2**16, 2**18
 
 # Scores within ±40 can be exponentiated as they are: e^±40, summed over a billion keys and
-# divided again, stays far inside float32. So a cosine at temperature 0.025 or above needs no
+# divided again, stays well within float32. So a cosine at temperature 0.025 or above needs no
 # running maximum.
 SAFE_SCORE = 40.0
 
@@ -49,9 +48,9 @@ KeyRows = Callable[[Tensor], Tensor]
 
 
 def log_sum_exp(query: Tensor, keys: Tensor, mask: Mask, bound: float | None) -> Tensor:
-    """log Σ_j e^{⟨query_i, key_j⟩} over the candidates of each row, (n,); -inf where none is left.
+    """Return log Σ_j e^{⟨query_i, key_j⟩} over the candidates of each row, (n,); -inf for a row without candidates.
 
-    `bound` is what no score exceeds in size, or None where that is not known.
+    `bound` is the largest possible |score|, or None if that is not known.
     """
     lse: Tensor = _Rows.apply(query, keys, mask, _is_safe(bound))  # type: ignore[no-untyped-call]
     return lse
@@ -60,16 +59,16 @@ def log_sum_exp(query: Tensor, keys: Tensor, mask: Mask, bound: float | None) ->
 def log_sum_exp_beside(
     query: Tensor, own: Tensor, keys: Tensor, mask: Mask, bound: float | None
 ) -> tuple[Tensor, Tensor]:
-    """`log_sum_exp` of the rows, and their scores ⟨query_i, own_i⟩; (n,) each."""
+    """Return `log_sum_exp` of the rows, and their scores ⟨query_i, own_i⟩; (n,) each."""
     lse, scores = _Beside.apply(query, own, keys, mask, _is_safe(bound))  # type: ignore[no-untyped-call]
     return lse, scores
 
 
 def log_sum_exp_lookup(query: Tensor, keys: Tensor, key_rows: KeyRows, mask: Mask, bound: float | None) -> Tensor:
-    """`log_sum_exp` for keys without gradient, each tile of which goes through `key_rows` first.
+    """Return `log_sum_exp` for keys without gradient; `key_rows` prepares the keys of each tile.
 
-    The gradient for a query is an attention read over the keys, Σ_j P_ij key_j: it is summed in
-    the same pass as the loss, so that backward has nothing left to do.
+    The gradient for a query is an attention read over the keys, Σ_j P_ij key_j. It is summed in
+    the same pass as the loss, so backward only scales it.
     """
     reads = query.requires_grad and torch.is_grad_enabled()
     lse: Tensor = _Lookup.apply(query, keys.detach(), key_rows, mask, _is_safe(bound), reads)  # type: ignore[no-untyped-call]
@@ -77,31 +76,31 @@ def log_sum_exp_lookup(query: Tensor, keys: Tensor, key_rows: KeyRows, mask: Mas
 
 
 def log_sum_exp_both(query: Tensor, keys: Tensor, mask: Mask, bound: float | None) -> tuple[Tensor, Tensor, Tensor]:
-    """`log_sum_exp` of the rows and of the columns, and the own pairs' scores ⟨query_i, key_i⟩; (n,) each."""
+    """Return `log_sum_exp` of the rows and of the columns, and the scores ⟨query_i, key_i⟩ of the pairs; (n,) each."""
     rows, columns, own = _Both.apply(query, keys, mask, _is_safe(bound))  # type: ignore[no-untyped-call]
     return rows, columns, own
 
 
 def log_sum_exp_within(rows: Tensor, mask: Mask, bound: float | None) -> Tensor:
-    """`log_sum_exp` of rows among themselves, scores ⟨row_i, row_j⟩; the mask must be symmetric."""
+    """Return `log_sum_exp` of rows among themselves, with scores ⟨row_i, row_j⟩; the mask must be symmetric."""
     lse, _ = _Within.apply(rows, mask, _is_safe(bound), 0)  # type: ignore[no-untyped-call]
     return lse  # type: ignore[no-any-return]
 
 
 def log_sum_exp_pairs(rows: Tensor, mask: Mask, bound: float | None) -> tuple[Tensor, Tensor]:
-    """`log_sum_exp_within` of 2n rows, and each one's score with its partner n rows away; (2n,) each."""
+    """Return `log_sum_exp_within` of 2n rows, and the score of each row with its partner n rows away; (2n,) each."""
     lse, partner = _Within.apply(rows, mask, _is_safe(bound), len(rows) // 2)  # type: ignore[no-untyped-call]
     return lse, partner
 
 
 def log_sum_exp_hardest(query: Tensor, keys: Tensor, hardest: int, mask: Mask) -> Tensor:
-    """`log_sum_exp` over the `hardest` highest scores of each row, (n,)."""
+    """Return `log_sum_exp` over the `hardest` highest scores of each row, (n,)."""
     lse: Tensor = _Hardest.apply(query, keys, hardest, mask)  # type: ignore[no-untyped-call]
     return lse
 
 
 def softplus_sum(query: Tensor, keys: Tensor, mask: Mask) -> Tensor:
-    """Σ_j log(1 + e^{⟨query_i, key_j⟩}) over the candidates of each row, (n,)."""
+    """Return Σ_j log(1 + e^{⟨query_i, key_j⟩}) over the candidates of each row, (n,)."""
     total: Tensor = _SoftplusSum.apply(query, keys, mask)  # type: ignore[no-untyped-call]
     return total
 
@@ -132,7 +131,7 @@ class _Rows(Function):
 
 
 class _Beside(Function):
-    """`_Rows`, and the scores of the own keys: their gradients are where those of the sums start from."""
+    """`_Rows`, and the score of each row's own key. Backward writes its gradients first and adds those of the sums."""
 
     @staticmethod
     def forward(ctx: Any, query: Tensor, own: Tensor, keys: Tensor, mask: Mask, safe: bool) -> tuple[Tensor, Tensor]:
@@ -154,9 +153,9 @@ class _Beside(Function):
 
 
 def _row_sums(query: Tensor, keys: Tensor, mask: Mask, safe: bool) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Log-sums of rows, and what backward needs of them: log-sums, and the weights of a single tile.
+    """Return the log-sums of rows, and what backward needs: log-sums, and the weights of the tile if there is only one.
 
-    Those weights are relative to the highest score of their row; so are then the sums that divide them.
+    The saved weights are relative to the highest score of their row, and so are the log-sums saved with them.
     """
     sums, weights = RunningLogSumExp(len(query), query, safe), None
     for rows, _, _, scores in tiles(query, keys, mask):
@@ -166,10 +165,10 @@ def _row_sums(query: Tensor, keys: Tensor, mask: Mask, safe: bool) -> tuple[Tens
 
 
 class _Both(Function):
-    """Log-sums over rows and over columns of query @ keys.T, n = k, and its diagonal, the own pairs' scores.
+    """Log-sums over rows and over columns of query @ keys.T, n = k, and its diagonal, the scores of the pairs.
 
-    The diagonal is not in the sums, but part of this function: its gradients are where those of the
-    sums start from, and need no memory of their own.
+    The diagonal is not in the sums. It is part of this function because backward can then write its
+    gradients first and add those of the sums to them, which saves memory.
     """
 
     @staticmethod
@@ -194,9 +193,9 @@ class _Both(Function):
 
 
 class _Within(Function):
-    """Log-sums of rows among themselves, and each row's score with its partner, so many rows away.
+    """Log-sums of rows among themselves, and the score of each row with its partner, `away` rows apart.
 
-    A tile above the diagonal is also its mirror image below.
+    A tile above the diagonal serves also as its mirror image below.
     """
 
     @staticmethod
@@ -218,7 +217,7 @@ class _Within(Function):
     def backward(ctx: Any, grad: Tensor, partner_grad: Tensor) -> tuple[Tensor | None, ...]:
         rows, lse, kept = ctx.saved_tensors
         d_rows = torch.zeros_like(rows)
-        if away := ctx.away:  # a partner's score belongs to both its rows, and was given to both
+        if away := ctx.away:  # the score of two partners was returned for both of their rows
             both = (partner_grad[:away] + partner_grad[away:])[:, None]
             torch.mul(rows[away:], both, out=d_rows[:away])
             torch.mul(rows[:away], both, out=d_rows[away:])
@@ -233,7 +232,7 @@ class _Within(Function):
 
 
 class _Lookup(Function):
-    """Log-sums over rows for keys without gradient, and the read Σ_j P_ij key_j that is their gradient."""
+    """Log-sums over rows for keys without gradient, and their gradient, the attention read Σ_j P_ij key_j."""
 
     @staticmethod
     def forward(
@@ -259,10 +258,10 @@ class _Lookup(Function):
 
 
 class _LookupBlock:
-    """A block of queries on its way through the keys.
+    """The running sums of one block of queries over the chunks of keys.
 
-    A chunk of keys is cut into slabs, one a thread, that are scored and read apart: each core works
-    on its own keys, and the partial sums of all slabs, (slabs · r) rows of them, meet at the end.
+    A chunk of keys is split into one slab per thread, and slabs are scored and read separately: each core
+    works on its own keys. The partial sums of the slabs, (slabs · r) rows, are combined at the end.
     """
 
     def __init__(self, query: Tensor, safe: bool, slabs: int) -> None:
@@ -290,7 +289,7 @@ class _LookupBlock:
         return self._lse_of_slabs().logsumexp(dim=0)
 
     def read(self) -> Tensor:
-        """Σ_j P_ij key_j: what each slab read, weighed by its share in the sum."""
+        """Return Σ_j P_ij key_j: the reads of the slabs, weighted by their shares in the sum."""
         lse = self._lse_of_slabs()
         share = (lse - finite(lse.logsumexp(dim=0))).exp()
         total = self.sums.total.view(self.slabs, -1)
@@ -301,7 +300,7 @@ class _LookupBlock:
 
 
 class _Hardest(Function):
-    """Log-sum over the highest scores of each row: a running top k, whose places backward reads again."""
+    """Log-sum over the highest scores of each row, kept as a running top k whose columns are saved for backward."""
 
     @staticmethod
     def forward(ctx: Any, query: Tensor, keys: Tensor, hardest: int, mask: Mask) -> Tensor:
@@ -323,7 +322,7 @@ class _Hardest(Function):
         weights = weights * grad[:, None]
         d_query = torch.zeros_like(query)
         d_keys = torch.zeros_like(keys) if ctx.needs_input_grad[1] else None
-        for place, weight in zip(places.T, weights.T, strict=True):  # one of the highest of every row, (n,)
+        for place, weight in zip(places.T, weights.T, strict=True):  # one high score of every row at a time, (n,)
             d_query.addcmul_(weight[:, None], keys[place])
             if d_keys is not None:
                 d_keys.index_add_(0, place, weight[:, None] * query)
@@ -358,5 +357,5 @@ class _SoftplusSum(Function):
 
 
 def exact_softplus(x: Tensor) -> Tensor:
-    """log(1 + e^x), not replaced by x before the two are equal in float64 (e^80 is a float32)."""
+    """Return log(1 + e^x). PyTorch returns x above its threshold: 20 is too low for float64, and e^80 fits float32."""
     return softplus(x, threshold=80)

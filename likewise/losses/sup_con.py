@@ -35,12 +35,12 @@ def sup_con(
     temperature: float | Tensor = 0.1,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Cross-entropy of finding an anchor's positives, averaged over them, among all other rows.
+    """Cross-entropy of finding an anchor's positives among all other rows, averaged over the positives.
 
     Khosla et al., 2020. Shapes: features (n, d), labels (n,); two views of an item are two rows with
-    one label; cosine similarity. Label -1 means none: such a row is a negative of all others. An anchor
-    without a positive counts 0 and is left out of the mean. Losses near 0, which take one positive an
-    anchor, come out to the rounding of their scores; `nt_xent` is exact there.
+    one label; cosine similarity. A row with label -1 has no label and is a negative of all others. An
+    anchor without a positive counts 0 and is left out of the mean. Losses near 0, which are only possible
+    with one positive per anchor, are as exact as the scores are rounded; `nt_xent` is exact there.
     """
     check_rows(features=features)
     check_labels(labels, len(features))
@@ -51,7 +51,7 @@ def sup_con(
     temperature = as_scalar(temperature, dtype)
     rows = unit(features.to(dtype)) * temperature**-0.5
     log_sum = streamed.log_sum_exp_within(rows, Mask(own=(0,)), cosine_bound(temperature))
-    # The mean score of the positives is the score of their mean, which needs no (n, n) matrix.
+    # The mean of the positives' scores is the score of the positives' mean, which needs no (n, n) matrix.
     _, label, count = labels.unique(return_inverse=True, return_counts=True)  # type: ignore[no-untyped-call]
     positives = (count[label] - 1).to(rows.dtype)
     total = rows.new_zeros(len(count), rows.shape[1]).index_add(0, label, rows)

@@ -1,4 +1,4 @@
-"""A temperature that a module owns: a number, or a parameter that is learned."""
+"""The temperature of a loss module: a fixed number, or a learned parameter."""
 
 import math
 
@@ -11,11 +11,10 @@ MIN_TEMPERATURE = 0.01
 
 
 class Tempered(nn.Module):
-    """The part that all modules with a temperature share.
+    """Base class of all loss modules with a temperature.
 
-    A learnable temperature is kept as its logarithm, so that it stays positive, and is held at 0.01 or
-    above after each step: what the optimizer left below is moved back before the temperature is next
-    used. That is CLIP's limit of 100 on the logit scale.
+    A learnable temperature is stored as its logarithm, so that it stays positive. It is clamped to 0.01
+    or above whenever it is used, which is CLIP's limit of 100 on the logit scale.
     """
 
     def __init__(self, temperature: float, *, learnable: bool) -> None:
@@ -28,7 +27,7 @@ class Tempered(nn.Module):
 
     @property
     def temperature(self) -> float | Tensor:
-        """The number, or the learned one as a tensor with gradient."""
+        """The fixed number, or the learned temperature as a tensor with gradient."""
         if self.log_temperature is None:
             assert self.fixed_temperature is not None
             return self.fixed_temperature

@@ -1,7 +1,7 @@
-"""The tiles of a score matrix that is never whole, and the products that make and use them.
+"""The tiles of a score matrix that is never held as a whole, and the products that make and use them.
 
-Sizes and splits were chosen by measuring (`benchmarks/losses.py`): a tile that stays in the
-second-level caches costs a product and an exponential, no trip to memory.
+Sizes and splits were chosen by measuring (`benchmarks/losses.py`). A tile that stays in the
+second-level caches costs a product and an exponential, without reading from main memory.
 """
 
 import math
@@ -14,27 +14,27 @@ from likewise.losses.masks import Mask, steps
 
 
 def _side(device: torch.device) -> int:
-    """Side of a square tile: about what the second-level caches hold, or what keeps an accelerator busy."""
+    """Return the side of a square tile that fills the cores' second-level caches, or keeps an accelerator busy."""
     area = min(2**19 * torch.get_num_threads(), 2**23) if device.type == "cpu" else 2**23
     return int(area**0.5) // 64 * 64
 
 
 def tile_shape(n: int, k: int, device: torch.device) -> tuple[int, int]:
-    """Rows and columns of a tile: square, or wider where there are few rows, higher where there are few columns."""
+    """Return the rows and columns of a tile: square, but wider if there are few rows and higher if few columns."""
     side = _side(device)
     height = min(n, max(side, side * side // max(1, k)))
     return height, max(1, min(k, side * side // height))
 
 
 class Scratch:
-    """Memory that tiles of different shapes take turns in: fresh memory would cost as much as a pass over it."""
+    """A buffer that all tiles reuse: fresh memory for each tile would cost as much time as a pass over it."""
 
     def __init__(self, like: Tensor) -> None:
         self.like = like
         self.memory: Tensor | None = None
 
     def shaped(self, *shape: int) -> Tensor:
-        """An uninitialised tensor of this shape, valid until the next call."""
+        """Return an uninitialised tensor of this shape, valid until the next call."""
         size = math.prod(shape)
         if self.memory is None or self.memory.numel() < size:
             self.memory = self.like.new_empty(shape)
@@ -42,14 +42,14 @@ class Scratch:
 
 
 def slabs_for(rows: Tensor) -> int:
-    """Into how many products, run side by side, one product with a narrow (m, d) result is cut."""
+    """Return into how many parallel products one product with a narrow (m, d) result is split."""
     return min(torch.get_num_threads(), 8) if rows.device.type == "cpu" and rows.shape[1] < 256 else 1
 
 
 def tiles(query: Tensor, keys: Tensor, mask: Mask) -> Iterator[tuple[slice, slice, Tensor, Tensor]]:
-    """Each tile of query @ keys.T: its rows, its columns, its keys and its masked scores.
+    """Yield each tile of query @ keys.T: its rows, its columns, its keys and its masked scores.
 
-    All tiles share their memory: one is gone once the next is asked for.
+    All tiles share one buffer, so a tile is overwritten by the next one.
     """
     height, width = tile_shape(len(query), len(keys), query.device)
     scratch = Scratch(query)
@@ -60,7 +60,7 @@ def tiles(query: Tensor, keys: Tensor, mask: Mask) -> Iterator[tuple[slice, slic
 
 
 def tiles_above_diagonal(rows: Tensor, mask: Mask) -> Iterator[tuple[slice, slice, Tensor, Tensor]]:
-    """The tiles of rows @ rows.T on and above the diagonal, as `tiles` gives them."""
+    """Yield the tiles of rows @ rows.T on and above the diagonal, in the form of `tiles`."""
     height = min(len(rows), _side(rows.device))
     scratch = Scratch(rows)
     for columns in steps(len(rows), height):
@@ -76,13 +76,13 @@ def _scores(scratch: Scratch, query: Tensor, keys: Tensor, mask: Mask, rows: sli
 
 
 def add_product(total: Tensor, weights: Tensor, rows: Tensor) -> None:
-    """total (m, d) += weights (m, c) @ rows (c, d).
+    """Add weights (m, c) @ rows (c, d) to total (m, d) in place.
 
-    A slab of rows to each thread: a product this narrow is otherwise split less well.
+    Each thread gets a slab of the rows, because BLAS splits so narrow a product badly.
     """
     slabs = slabs_for(total)
     if slabs > 1 and len(total) % slabs == 0 and weights.numel() > 2**16:
-        several = rows.expand(slabs, *rows.shape)
-        total.view(slabs, -1, total.shape[1]).baddbmm_(weights.view(slabs, -1, weights.shape[1]), several)
+        rows_per_slab = rows.expand(slabs, *rows.shape)
+        total.view(slabs, -1, total.shape[1]).baddbmm_(weights.view(slabs, -1, weights.shape[1]), rows_per_slab)
     else:
         total.addmm_(weights, rows)

@@ -1,8 +1,8 @@
 """Which pairs should agree? Two views of an item, two of a group, its present and its future, its image and caption.
 
 pairs.Views(), pairs.Groups(groups), pairs.Future(), pairs.Captions(captions, tokens)
-                                                    whose key belongs to whose query
-pairs.preset(name, size=..., channels=...)          random views of images and vectors, by a paper's recipe
+                                                    which key is the positive of which query
+pairs.preset(name, size=..., channels=...)          random views of images and vectors, with the settings of a paper
 """
 
 from likewise.pairs.across import Across

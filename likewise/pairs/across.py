@@ -1,7 +1,7 @@
 """Two parts of one item are a pair, such as an image and its caption: the pretext task of CLIP (Radford et al., 2021).
 
-An item's key is one of its captions, drawn anew each step. Items of the same caption, and images of the same
-group (an item drawn by several hands), are not each other's negatives: the ids are (group or item, caption).
+An item's key is one of its captions, drawn at each step. Items with the same caption, and images of the same group
+(for example several drawings of one thing), are not each other's negatives: the ids are (group or item, caption).
 """
 
 import hashlib
@@ -31,13 +31,13 @@ from likewise.randomness import generator
 from likewise.recipe import Recipe, RecipeError
 
 TOKENIZER = "tokenizer.json"
-WORDS = "words.txt"  # of the captions that were trained on
-LARGEST_TEXT = 64 << 20  # bytes of a tokenizer, or of words
+WORDS = "words.txt"  # the words of the training captions
+LARGEST_TEXT = 64 << 20  # bytes of a tokenizer or word file, at most
 text = TextModality()
 
 
 class TwoTowers(Tower):
-    """Views of images (n, c, h, w) and tokens of captions (n, t) to embeddings (n, d) of each, in one space."""
+    """Maps views of images (n, c, h, w) and tokens of captions (n, t) to embeddings (n, d) in one space."""
 
     def __init__(self, encoder: nn.Module, head: nn.Module, text: Tower) -> None:
         super().__init__(encoder, head)
@@ -48,7 +48,7 @@ class TwoTowers(Tower):
 
     @property
     def keys(self) -> nn.Module:
-        """Keys are captions."""
+        """The text tower: keys are captions."""
         return self.text
 
     @property
@@ -57,16 +57,20 @@ class TwoTowers(Tower):
 
 
 class Captioned(NamedTuple):
-    """Images and their captions, each caption once, in one space."""
+    """The embeddings of images and of their captions, each caption once, in one space."""
 
     images: Tensor  # (n, d)
-    texts: list[str]
-    words: Tensor  # (m, d), of the texts
-    pairs: Tensor  # (p, 2): rows of an image and of a caption that it has
+    texts: list[str]  # m captions
+    words: Tensor  # (m, d): the embeddings of `texts`
+    pairs: Tensor  # (p, 2): rows of an image and of one of its captions
 
 
 class Across(Pairs):
-    """`captions` of each item, all of them as `tokens` (captions, t), and `groups` (items,) where there are any."""
+    """Pairs of an image and one of its captions.
+
+    `captions` holds the texts of each item, `tokens` (captions, t) all of them in order, and `groups` (items,) the
+    group of each item, if there are groups.
+    """
 
     name = "captions"
     columns = 2
@@ -81,11 +85,11 @@ class Across(Pairs):
     def __init__(self, captions: Captions, tokens: Tensor, groups: Tensor | None = None) -> None:
         counts = torch.tensor([len(texts) for texts in captions])
         if not len(counts) or counts.min() < 1:
-            raise ValueError("captions must have one or more texts of each item, got an item without")
+            raise ValueError("captions must have at least one text for each item, got an item without any")
         if len(tokens) != counts.sum():
             raise ValueError(f"tokens must have one row a caption, {int(counts.sum())}, got {len(tokens)}")
         self.tokens = tokens
-        self.tokenizer: Tokenizer | None = None  # known where the pairs are a run's
+        self.tokenizer: Tokenizer | None = None  # set by `build`
         self.length = tokens.shape[1]
         self.notes: tuple[str, ...] = ()
         self._count = counts
@@ -94,12 +98,12 @@ class Across(Pairs):
         if groups is not None:
             if len(groups) != len(counts):
                 raise ValueError(f"groups must have one entry an item, {len(counts)}, got {len(groups)}")
-            # An item without a group is one of its own.
+            # An item without a group becomes a group by itself.
             self._owner = torch.where(groups < 0, groups.max().clamp(min=0) + 1 + self._owner, groups.long())
-        places: dict[str, int] = {}
-        own = [places.setdefault(same_text(each), len(places)) for texts in captions for each in texts]
-        self._text = torch.tensor(own)
-        self._is_distinct = len(places) == len(own) and len(set(self._owner.tolist())) == len(counts)
+        text_ids: dict[str, int] = {}
+        id_of_caption = [text_ids.setdefault(same_text(each), len(text_ids)) for texts in captions for each in texts]
+        self._text = torch.tensor(id_of_caption)
+        self._is_distinct = len(text_ids) == len(id_of_caption) and len(set(self._owner.tolist())) == len(counts)
         self._words = [each for texts in captions for each in texts]
 
     # Before a run
@@ -115,8 +119,8 @@ class Across(Pairs):
         groups = [-1] if items.groups is None else items.groups[train].tolist()
         one_group = min(groups) >= 0 and len(set(groups)) == 1
         if one_group or len(set(map(same_text, texts_of(items.parts[CAPTION], train)))) < 2:
-            what = "group" if one_group else "caption"
-            raise RecipeError(f"there is nothing to tell apart in {items.name}: all items are of one {what}")
+            what = "belong to one group" if one_group else "have the same caption"
+            raise RecipeError(f"there are no negatives in {items.name}: all items {what}")
 
     @classmethod
     def choices(cls, items: Items, train: Ids, recipe: Recipe) -> Iterator[Choice]:
@@ -129,14 +133,14 @@ class Across(Pairs):
 
     @classmethod
     def split(cls, items: Items, recipe: Recipe) -> tuple[Ids, Ids]:
-        """Hold out whole groups: of an item drawn by several hands, one drawing would give the others' caption away."""
+        """Hold out whole groups, because other images of a group would give the caption of a held-out image away."""
         rng, share = generator(recipe.seed, "split"), recipe.data.test
         if items.groups is None:
             held_out = round(share * len(items))
             order = torch.randperm(len(items), generator=rng).numpy()
             return np.sort(order[held_out:]), np.sort(order[:held_out])
-        alone = items.groups.max(initial=0) + 1 + np.arange(len(items))  # an item without a group is one of its own
-        groups, group = np.unique(np.where(items.groups < 0, alone, items.groups), return_inverse=True)
+        own_group = items.groups.max(initial=0) + 1 + np.arange(len(items))  # for items without a group
+        groups, group = np.unique(np.where(items.groups < 0, own_group, items.groups), return_inverse=True)
         order = torch.randperm(len(groups), generator=rng).numpy()
         is_held_out = np.isin(group, order[: round(share * len(groups))])
         return np.flatnonzero(~is_held_out), np.flatnonzero(is_held_out)
@@ -144,7 +148,7 @@ class Across(Pairs):
     @classmethod
     def describe(cls, items: Items, recipe: Recipe) -> str:
         views = modalities.of(items.main).describe_views(items.main, recipe)
-        return f"captions, {len(items.parts[CAPTION]):,} of them, one drawn a step{views}"
+        return f"captions, {len(items.parts[CAPTION]):,} of them, one per image drawn each step{views}"
 
     @classmethod
     def describe_keys(cls, recipe: Recipe) -> str:
@@ -175,7 +179,7 @@ class Across(Pairs):
         pairs.tokenizer, pairs.length = tokenizer, length
         if cut:
             longer = f"{cut:,} of {len(tokens):,} captions are longer than the {length} tokens that"
-            pairs.notes = (f"{longer} {recipe.text.name} reads, and are cut",)
+            pairs.notes = (f"{longer} {recipe.text.name} reads, and are truncated",)
         return pairs
 
     @property
@@ -187,9 +191,9 @@ class Across(Pairs):
         if self.tokenizer is None:
             return {}
         words = "\n".join(all_words(self._words))
-        # The words only serve a note, and a file that is larger would not be read again.
-        kept = {WORDS: words} if len(words.encode()) <= LARGEST_TEXT else {}
-        return {TOKENIZER: self.tokenizer.text} | kept
+        # The words are only used for a note. A file larger than this would not be read, so it is not written.
+        word_file = {WORDS: words} if len(words.encode()) <= LARGEST_TEXT else {}
+        return {TOKENIZER: self.tokenizer.text} | word_file
 
     @property
     def digest(self) -> str:
@@ -202,20 +206,21 @@ class Across(Pairs):
         tower = Tower(*text_tower(recipe, about))
         if head.dim != tower.head.dim:
             raise RecipeError(
-                f"head none needs encoders of one width for images and text, got {head.dim} and {tower.head.dim}"
+                f"encoder.head none needs encoders of the same width for images and text, "
+                f"got {head.dim} and {tower.head.dim}"
             )
         return TwoTowers(encoder, head, tower)
 
     # Drawing
 
     def partners(self, items: Tensor, rng: torch.Generator) -> Tensor:
-        """Draw one caption of each item, as its row among the tokens."""
+        """Draw one caption of each item, and return its row in `tokens`."""
         shares = torch.rand(len(items), generator=rng, dtype=torch.float64)
         count = self._count[items]
         return self._first[items] + (shares * count).long().minimum(count - 1)
 
     def ids(self, items: Tensor, partners: Tensor) -> Tensor:
-        """Return (group or item, caption) of each, (n, 2)."""
+        """Return the ids (group or item, caption) of each item, (n, 2)."""
         return torch.stack([self._owner[items], self._text[partners]], dim=1)
 
     def read_partners(
@@ -224,7 +229,7 @@ class Across(Pairs):
         return self.read(partners)
 
     def read(self, partners: Tensor) -> Tensor:
-        """Return the tokens (n, t) of these captions, as long as the longest."""
+        """Return the tokens (n, t) of these captions, padded to the longest."""
         return trimmed(self.tokens[partners])
 
     def distinct(self, each_once: bool = True) -> bool:
@@ -257,38 +262,38 @@ class Across(Pairs):
         return Captioned(images, texts, words, pairs)
 
     def evaluate(self, tower: Tower, items: Items, ids: Ids, rows: Tensor) -> dict[str, float]:
-        seen = self.captioned(tower, items, ids, rows)
-        if seen is None or not (seen.images.isfinite().all() and seen.words.isfinite().all()):
+        held_out = self.captioned(tower, items, ids, rows)
+        if held_out is None or not (held_out.images.isfinite().all() and held_out.words.isfinite().all()):
             return {}
-        return {"recall_at_10": cross_modal(seen.images, seen.words, seen.pairs).image_to_text.recall[10]}
+        return {"recall_at_10": cross_modal(held_out.images, held_out.words, held_out.pairs).image_to_text.recall[10]}
 
     @classmethod
     def metrics(cls, row: Mapping[str, Any], recipe: Recipe, held_out: Mapping[str, Any] | None = None) -> list[Metric]:
-        found = []
+        metrics = []
         if (recall := row.get("recall")) is not None:
             where = "queue" if row.get("oldest") else "batch"
             temperature = f"  temperature {row['temperature']:.3f}" if row.get("temperature") is not None else ""
-            how_often = "How often an image is nearer to its caption than to any other of the batch."
+            how_often = "How often an image is nearer to its own caption than to any other caption of the batch."
             chart = Chart("Recall@1 in the batch", how_often, {"recall": "recall@1"})
-            note = f"an image is nearest to its caption in the last batch of {recipe.training.batch_size}"
+            note = f"share of images nearest to their own caption in the last batch of {recipe.training.batch_size}"
             progress = f"recall@1 in the {where} {recall:.2f}{temperature}"
-            found.append(Metric("recall", recall, f"{recall:.3f}", note, progress, chart=chart))
+            metrics.append(Metric("recall", recall, f"{recall:.3f}", note, progress, chart=chart))
         if (recall := row.get("recall_at_10")) is not None:
-            among = "How often an image not trained on has a caption of its own among the ten nearest. Fewer images "
-            among += "may be looked at while training than at the top, which is easier."
+            among = "How often a held-out image has one of its own captions among the ten nearest. It may be higher "
+            among += "than the figure at the top, because fewer images are evaluated during training."
             chart = Chart("Recall@10, image → text", among, {"recall_at_10": "recall@10"})
-            note = f"an image has a caption of its own among the ten nearest; at most {MOST_HELD_OUT:,} images not "
-            note += "trained on, each among all their captions; heads of both towers"
+            note = "share of images with one of their own captions among the ten nearest; at most "
+            note += f"{MOST_HELD_OUT:,} held-out images among all their captions; heads of both towers"
             progress = f"recall@10 held out {recall:.3f}"
-            found.append(Metric("recall_at_10", recall, f"{recall:.3f}", note, progress, True, chart))
-        return found
+            metrics.append(Metric("recall_at_10", recall, f"{recall:.3f}", note, progress, True, chart))
+        return metrics
 
     @classmethod
     def shown(cls, recipe: Recipe) -> Shown:
         both = LOSSES[recipe.loss.kind].within_batch
         among = "those of the batch, and a caption its image" if both else "others"
-        task = f"Below each is the caption drawn for it, in lower case. An image has to find its caption among {among}."
-        return Shown({"first": "view"}, task)
+        task = "Below each image is the caption drawn for it, in lower case. "
+        return Shown({"first": "view"}, f"{task}An image has to find its caption among {among}.")
 
     def texts_shown(self, partner_data: Tensor) -> list[str] | None:
         assert self.tokenizer is not None

@@ -1,4 +1,4 @@
-"""Kinds of pairs by name: a row for each; and the tower that a recipe trains."""
+"""The table of pairs by name, one row for each kind, and the tower that a recipe trains."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -22,16 +22,16 @@ PAIRS: dict[str, type[Pairs]] = {pairs.name: pairs for pairs in (Views, Groups, 
 
 
 def build_tower(recipe: Recipe, about: Mapping[str, Any]) -> Tower:
-    """Build the recipe's backbone and head, with fresh weights or those that it starts from."""
+    """Build the recipe's backbone and head, with random weights or those that `encoder.init` names."""
     options, pairs = recipe.encoder, PAIRS[recipe.pairs.kind]
     torch.manual_seed(number(recipe.seed, "weights"))
     encoder = MODALITIES[about["modality"]].build(recipe, about)
-    if options.fixed_patches and isinstance(encoder, VisionTransformer):  # other encoders have no patches
+    if options.fixed_patches and isinstance(encoder, VisionTransformer):  # only ViTs have a patch embedding
         encoder.patch_embed.requires_grad_(False)
     if options.init:
         encoders.load_weights(encoder, options.init)
     tower = pairs.build_tower(encoder, pairs.build_head(recipe, encoder), recipe, about)
-    splits = options.bn_splits // ranks.count()  # ranks are splits already
+    splits = options.bn_splits // ranks.count()  # the batch is already split over the ranks
     if splits > 1:
         split_batch_norm(tower, splits)
     if options.frozen:

@@ -1,7 +1,7 @@
 """The present and the future of one sequence are a pair: the pretext task of CPC (van den Oord et al., 2018).
 
-What is expected at frame t of its future at t + k is looked up among encodings of frames. Every frame has an
-id, so the positive is never among its negatives, and padding, whose id is −1, never is a candidate.
+The prediction at frame t for the frame at t + k is looked up among encoded frames. Every frame has an id, so the
+positive is never among its own negatives, and padding, which has id −1, is never a candidate.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -28,13 +28,13 @@ from likewise.recipe import Recipe, RecipeError, check_choice
 from likewise.views.augmentation import PLAIN
 
 NEGATIVES = {"both": "all sequences", "others": "other sequences", "same": "the same sequence"}
-FRAMES = 2**32  # a frame's id is its item's, times this, plus its place in the item
+FRAMES = 2**32  # the id of a frame is item · FRAMES + its place in the item
 SOME = 256  # pairs of frames that the report compares
-SEQUENCES = 64  # of a batch whose frames are looked up one by one
+SEQUENCES = 64  # default batch size: every frame of a sequence is a query
 
 
 class FutureTower(Tower):
-    """Sequences (n, t, c) to what each frame expects of the next ones, (n, f, horizon, d), and frames (n, f, d)."""
+    """Maps sequences (n, t, c) to predictions of the next frames, (n, f, horizon, d), and to frames (n, f, d)."""
 
     def forward(self, sequences: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
         frames = self.encoder.frames(sequences)  # type: ignore[operator]
@@ -42,16 +42,16 @@ class FutureTower(Tower):
 
     @property
     def keys(self) -> nn.Module:
-        """Keys are frames: they need no context."""
+        """The frame encoder: keys are frames without context."""
         return self.encoder.frames  # type: ignore[return-value]
 
 
 class Future(Pairs):
-    """Contexts and the frames 1 to `horizon` later, each looked up among `candidates` frames besides.
+    """Contexts and the frames 1 to `horizon` later, each looked up among `candidates` negative frames.
 
-    These are drawn anew for each step ahead: from all frames of the dictionary (`both`, `others`), or from those of the
-    query's own sequence (`same`). For `others` the sequence is a second id, by which frames of the query's own drop
-    out; so a batch of few sequences leaves it fewer candidates.
+    The negatives are drawn separately for each step ahead: from all frames of the dictionary (`both`, `others`), or
+    from those of the query's own sequence (`same`). For `others` the sequence is a second id, by which frames of the
+    query's own sequence are masked, so a batch of few sequences leaves fewer negatives.
     """
 
     name = "future"
@@ -79,7 +79,7 @@ class Future(Pairs):
     @classmethod
     def check_items(cls, items: Items, train: Ids) -> None:
         if not isinstance(items.main, RaggedPart):
-            raise RecipeError(f"pairs future needs sequences, which have one, got {items.kind}s in {items.name}")
+            raise RecipeError(f"pairs future needs sequences, got {items.kind}s in {items.name}")
 
     @classmethod
     def choices(cls, items: Items, train: Ids, recipe: Recipe) -> Iterator[Choice]:
@@ -88,7 +88,7 @@ class Future(Pairs):
         yield Choice("encoder.head", STEPS, "one matrix for each step ahead")
         yield Choice("training.batch_size", SEQUENCES, "each sequence has many frames")
         if recipe.loss.similarity == "dot":
-            yield Choice("optimizer.lr", 0.001, "products of rows of any length are learned in smaller steps")
+            yield Choice("optimizer.lr", 0.001, "dot products of unnormalised rows need smaller steps")
         yield from modality.window_choices(items.main, train, recipe, looks_ahead=True)
 
     @classmethod
@@ -107,10 +107,10 @@ class Future(Pairs):
         hop, window = modalities.of(items.main).hop(recipe, items.main), recipe.pairs.window
         frames = window // hop
         if frames < 2:
-            raise RecipeError(f"pairs.window must be two frames of {hop} samples at least, got {window:,}")
+            raise RecipeError(f"pairs.window must be at least two frames of {hop} samples, got {window:,}")
         if recipe.pairs.horizon >= frames:
             raise RecipeError(
-                f"pairs.horizon must be below the frames of a window, {frames} in {window:,} samples, "
+                f"pairs.horizon must be below the {frames} frames of a window of {window:,} samples, "
                 f"got {recipe.pairs.horizon}"
             )
 
@@ -144,7 +144,7 @@ class Future(Pairs):
 
     @classmethod
     def grid(cls, items: Items, recipe: Recipe) -> int:
-        # Frames of two windows of one sequence are then the same frames or others, and their ids say which.
+        # If windows begin at whole frames, frames of two windows of one sequence coincide or differ, and ids can tell.
         return modalities.of(items.main).hop(recipe, items.main)
 
     @classmethod
@@ -195,7 +195,7 @@ class Future(Pairs):
     def rows(
         self, query: Tensor, key: Tensor, batch: Batch, first: Callable[[], Tensor], tower: nn.Module
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return what each frame expects, (items, frames, horizon, d), all frames as keys, and their ids."""
+        """Return the predictions of each frame, (items, frames, horizon, d), all frames as keys, and their ids."""
         windows, frames = first(), tower.encoder.frames  # type: ignore[union-attr]
         starts = (batch.starts // frames.hop).to(windows.device)  # type: ignore[operator, union-attr]
         is_frame = frames.there(windows)  # type: ignore[operator, union-attr]
@@ -204,7 +204,7 @@ class Future(Pairs):
     def some_rows(
         self, one: Tensor, other: Tensor, batch: Batch, first: Callable[[], Tensor], tower: nn.Module
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return what some frames expect of the next one, that frame, and its id."""
+        """Return the predictions of some frames for the next frame, that next frame, and its id."""
         query, key, ids = self.rows(one, other, batch, first, tower)
         n, frames = query.shape[:2]
         ids = ids.view(n, frames, -1)[:, 1:].flatten(0, 1)
@@ -216,7 +216,8 @@ class Future(Pairs):
     def frame_ids(self, items: Tensor, first: Tensor, is_frame: Tensor) -> Tensor:
         """Return the ids of all frames (n · f,) or (n · f, 2), −1 for padding.
 
-        `items` (n,), their windows' `first` (n,) frame as counted from the item's beginning, `is_frame` (n, f).
+        `items` (n,) are the items, `first` (n,) the first frame of each window, counted from the beginning of the
+        item, and `is_frame` (n, f) says which frames are not padding.
         """
         place = first[:, None] + torch.arange(is_frame.shape[1], device=is_frame.device)
         frames = (items[:, None] * FRAMES + place).where(is_frame, -1)
@@ -225,14 +226,17 @@ class Future(Pairs):
         return torch.stack([frames, items[:, None].expand_as(frames).where(is_frame, -1)], dim=2).flatten(0, 1)
 
     def draw(self, ids: Tensor, rng: torch.Generator) -> Tensor:
-        """Draw rows (candidates,) among frames of these ids (k,) or (k, g), with replacement; never padding."""
-        if not len(ids):  # a queue that is still empty
+        """Draw rows (candidates,) of frames with these ids (k,) or (k, g), with replacement, but no padding."""
+        if not len(ids):  # the queue is still empty
             return torch.empty(0, dtype=torch.int64, device=ids.device)
         is_frame = (ids if ids.ndim == 1 else ids[:, 0]) >= 0
         return _picked(is_frame[None], torch.rand(1, self.candidates, generator=rng, dtype=torch.float64))[0]
 
     def draw_within(self, ids: Tensor, rows: slice, total: int, rng: torch.Generator) -> Tensor:
-        """Draw frames (n, candidates) among each sequence's own, ids (n, f); n are the `rows` of `total` sequences."""
+        """Draw frames (n, candidates) from each sequence, given ids (n, f) of its frames.
+
+        The n sequences are `rows` of the `total` sequences over all ranks, for which every rank draws.
+        """
         shares = torch.rand(total, self.candidates, generator=rng, dtype=torch.float64)[rows]
         return _picked(ids >= 0, shares)
 
@@ -241,13 +245,13 @@ class Future(Pairs):
     ) -> list[LookUp]:
         """Return a look-up for each step ahead, with all frames of the batch as queries.
 
-        query (n, f, horizon, d): what each frame expects; found.positive (n · f, d): the frames' encodings;
-        ids (n · f,) or (n · f, 2): the frames' own.
+        query (n, f, horizon, d): the predictions of each frame; found.positive (n · f, d): the encoded frames;
+        ids (n · f,) or (n · f, 2): the ids of these frames.
         """
         n, frames = query.shape[:2]
         key, ids = found.positive, ids.view(n, frames, *ids.shape[1:])
         look_ups = []
-        # One column of the horizon is a view, so a query is never copied; that is also why no frame is cut off.
+        # One column of the horizon is a view, so queries are not copied. Cutting off the last frames would copy them.
         for ahead, expected in enumerate(query.flatten(0, 1).unbind(dim=1), start=1):
             rng = generator(seed, f"candidates {ahead} ahead", batch.step)
             if self.negatives == "same":
@@ -257,7 +261,7 @@ class Future(Pairs):
             else:
                 rows = self.draw(found.negative_ids, rng)
                 negatives, negative_ids = found.negatives[rows], found.negative_ids[rows]
-            # A query has the id of the frame it looks for, t + k and not t; the last ones of a sequence look for none.
+            # A query has the id of the frame that it predicts, t + k and not t. The last frames predict none: id −1.
             wanted = torch.full_like(ids, -1)
             wanted[:, :-ahead] = ids[:, ahead:]
             candidates = Found(key.roll(-ahead, dims=0), negatives, negative_ids)
@@ -274,7 +278,7 @@ class Future(Pairs):
         shares = row.get("accuracy")  # by steps ahead
         if not shares:
             return []
-        # Some of the steps ahead are enough to see how the accuracy falls.
+        # A few of the steps ahead are enough to see how the accuracy falls.
         some = sorted({0, len(shares) // 4, len(shares) // 2, len(shares) - 1})
         progress = "accuracy " + ", ".join(f"+{k + 1} {shares[k]:.2f}" for k in some if shares[k] is not None)
         text = " ".join(f"{share:.3f}" for share in shares if share is not None)
@@ -284,19 +288,19 @@ class Future(Pairs):
         points = {name: [[k, share] for k, share in enumerate(each, 1)] for name, each in curves.items() if each}
         title, x = "Accuracy over the horizon", "frames ahead"
         chart = Chart(title, f"{note}{1 / (1 + candidates):.3f}.", points=points, x=x)
-        words = "frames found that came 1, 2, … steps later, the last batch"
+        words = "share of frames 1, 2, … steps ahead that were found, in the last batch"
         return [Metric("accuracy", shares, text, words, progress, chart=chart)]
 
     @classmethod
     def shown(cls, recipe: Recipe) -> Shown:
-        task = "What a window's beginning expects has to find the rest of it among frames of all windows."
+        task = "From the beginning of a window, the model has to find the rest of it among the frames of all windows."
         return Shown({"first": "window"}, task)
 
 
 def _weighted(look_ups: list[LookUp]) -> list[LookUp]:
-    """Give each look-up its weight in the mean over all ranks' queries, of which some ranks may have more than others.
+    """Weight each look-up by this rank's share of the queries, because ranks may have different numbers of them.
 
-    A step so far ahead that no sequence of the batch reaches it does not count in the mean over the steps.
+    A step that lies so far ahead that no sequence of the batch reaches it does not count in the mean over the steps.
     """
     counts = torch.stack([look_up.is_valid.sum() for look_up in look_ups]).to(look_ups[0].query.dtype)
     means = ranks.mean(counts)
@@ -306,7 +310,10 @@ def _weighted(look_ups: list[LookUp]) -> list[LookUp]:
 
 
 def _picked(is_frame: Tensor, shares: Tensor) -> Tensor:
-    """Return places (n, k) of frames, (n, f), by shares in [0, 1); the host need not know how many frames there are."""
+    """Return places (n, k) of frames that are not padding, chosen by shares in [0, 1).
+
+    `is_frame` (n, f) stays on its device: the host need not know how many frames there are.
+    """
     count = is_frame.sum(dim=1, keepdim=True)
     rank = (shares.to(is_frame.device) * count).long().minimum((count - 1).clamp(min=0))
     return torch.searchsorted(is_frame.cumsum(dim=1), rank + 1).clamp(max=is_frame.shape[1] - 1)

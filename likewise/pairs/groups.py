@@ -1,6 +1,6 @@
-"""Two items of one group are a pair: of one folder, label, speaker or video.
+"""Two items of one group are a pair: a group is a folder, a label, a speaker or a video.
 
-The group is a second id, which keeps its other items out of the negatives.
+The group is a second id, so that other items of the group are not among the negatives.
 """
 
 from collections.abc import Mapping
@@ -16,9 +16,9 @@ from likewise.recipe import Recipe, RecipeError
 
 
 class Groups(Pairs):
-    """An item's partner is another item of its group, drawn anew each step; alone in it, the item itself.
+    """An item's partner is another item of its group, drawn at each step, or the item itself if it is alone.
 
-    `groups` (items,) are whole numbers; an item whose group is −1 has none, and is its own partner.
+    `groups` (items,) are whole numbers. An item with group −1 belongs to no group and is its own partner.
     """
 
     name = "groups"
@@ -41,7 +41,7 @@ class Groups(Pairs):
 
     @classmethod
     def build(cls, items: Items, train: Ids, recipe: Recipe, files: Mapping[str, str]) -> "Groups":
-        """Pair the items of a group; labels are groups where there are no others."""
+        """Pair the items of a group; without groups, labels are used instead."""
         groups = items.labels if items.groups is None else items.groups
         assert groups is not None
         return cls(torch.from_numpy(groups[train]))
@@ -49,7 +49,7 @@ class Groups(Pairs):
     @classmethod
     def shown(cls, recipe: Recipe) -> Shown:
         shown = super().shown(recipe)
-        return Shown(shown.sides, f"The second is of another item of its group. {shown.task}")
+        return Shown(shown.sides, f"The second view is of another item of the same group. {shown.task}")
 
     def __init__(self, groups: Tensor) -> None:
         if groups.ndim != 1 or groups.is_floating_point():
@@ -57,19 +57,19 @@ class Groups(Pairs):
         self.groups = groups.long()
         self._members = self.groups.argsort(stable=True)  # items, group by group
         ordered = self.groups[self._members]
-        self._first = torch.searchsorted(ordered, self.groups)  # where an item's group begins
+        self._first = torch.searchsorted(ordered, self.groups)  # where the group of each item begins in `_members`
         self._count = torch.searchsorted(ordered, self.groups, right=True) - self._first
-        self._place = torch.empty_like(self._members)  # an item's place in its group
+        self._place = torch.empty_like(self._members)  # the place of each item in its group
         self._place[self._members] = torch.arange(len(groups)) - self._first[self._members]
 
     def partners(self, items: Tensor, rng: torch.Generator) -> Tensor:
         others = self._count[items] - 1
-        # A step of 1 to `others` places round the group never comes back to the item.
+        # Going 1 to `others` places ahead, round the group, never returns to the item itself.
         ahead = 1 + (torch.rand(len(items), generator=rng, dtype=torch.float64) * others).long()
         place = (self._place[items] + ahead.minimum(others)) % self._count[items]
         partners = self._members[self._first[items] + place]
         return torch.where(self.groups[items] < 0, items, partners)
 
     def ids(self, items: Tensor, partners: Tensor) -> Tensor:
-        """Return (item, group) of each, (n, 2)."""
+        """Return the ids (item, group) of each item, (n, 2)."""
         return torch.stack([items, self.groups[items]], dim=1)

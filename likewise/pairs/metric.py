@@ -1,23 +1,23 @@
-"""A figure that a kind of pairs measures while training, with the words and the chart that go with it.
+"""A figure that a kind of pairs measures during training, with its text and its chart.
 
-It travels to the progress line, the report and the model card, none of which knows it by name.
+The progress line, the report and the model card show whatever metrics they are given, without knowing their names.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-MOST_HELD_OUT = 1000  # items not trained on that are looked at while training, at most
+MOST_HELD_OUT = 1000  # held-out items that are evaluated during training, at most
 
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart of the report: curves over the steps of the run, or points of its own."""
+    """A chart of the report: curves over the steps of the run, or given points."""
 
     title: str
     note: str
-    curves: Mapping[str, str] = field(default_factory=dict)  # names in metrics.jsonl, and what each curve is called
-    points: Mapping[str, list[list[float | None]]] = field(default_factory=dict)  # where it is not over steps
+    curves: Mapping[str, str] = field(default_factory=dict)  # titles of curves by their names in metrics.jsonl
+    points: Mapping[str, list[list[float | None]]] = field(default_factory=dict)  # (x, y) by title, if not over steps
     x: str = "step"
 
 
@@ -29,6 +29,6 @@ class Metric:
     value: Any
     text: str  # the value, for a table
     note: str  # what the value means and depends on
-    progress: str = ""  # words for the progress line; empty: it is not shown there
-    is_kept: bool = False  # measured now and then only, so that the progress line goes on showing the last value
+    progress: str = ""  # text for the progress line, or empty if it is not shown there
+    is_kept: bool = False  # it is measured at few steps, so the progress line keeps showing the last value
     chart: Chart | None = None

@@ -1,6 +1,6 @@
-"""What every kind of pairs answers: before a run, while it draws, and about what it learned.
+"""The interface of all kinds of pairs: before a run, while drawing batches, and for describing what was learned.
 
-A pair has two sides. The first side makes the queries and the second one the keys.
+A pair has two sides. The first side becomes queries and the second side becomes keys.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -28,14 +28,14 @@ from likewise.views.augmentation import PLAIN
 
 STEPS = "steps"  # the head with one matrix for each step ahead
 
-Read = Callable[[Tensor, str], Tensor]  # places in the training part and a side, to their data
+Read = Callable[[Tensor, str], Tensor]  # from places in the training part and the name of a side to their data
 
 
 @dataclass(frozen=True)
 class Shown:
     """What the report shows of the first batch."""
 
-    sides: Mapping[str, str]  # the sides that are drawn, by name, and what each is called
+    sides: Mapping[str, str]  # the titles of the sides that are shown, by name
     task: str  # what the model has to do with them, in a sentence
 
 
@@ -45,19 +45,19 @@ class Pairs:
     name: ClassVar[str]
     columns = 1  # of ids
 
-    # What it declares, for mixtures
-    options: ClassVar[tuple[str, ...]] = ("preset", "symmetric", "window")  # of the recipe's section, besides `kind`
+    # Declared properties, from which it follows what these pairs can be combined with
+    options: ClassVar[tuple[str, ...]] = ("preset", "symmetric", "window")  # recipe keys of [pairs] besides `kind`
     two_views: ClassVar[bool] = True  # both sides are views of one modality, so that either can be the query
     sides_in_words: ClassVar[str] = "two views"
-    one_slot_an_item: ClassVar[bool] = False  # a key stands for its item, as in a memory bank
-    needs_frames: ClassVar[bool] = False  # sequences, an encoder with frames, and a head for each step ahead
-    keys_learn: ClassVar[bool] = False  # the keys have a tower of their own, which learns only from their gradient
-    in_chunks: ClassVar[bool] = True  # a batch can be embedded part by part
-    looks_ahead: ClassVar[bool] = False  # within a window, which should be long
-    has_text_tower: ClassVar[bool] = False  # the encoder can be asked in words
+    one_slot_an_item: ClassVar[bool] = False  # there is one key per item, as a memory bank needs
+    needs_frames: ClassVar[bool] = False  # needs sequences, an encoder with frames, and a head for each step ahead
+    keys_learn: ClassVar[bool] = False  # the keys have a separate tower, which only learns from their gradient
+    in_chunks: ClassVar[bool] = True  # a batch can be embedded in several parts
+    looks_ahead: ClassVar[bool] = False  # predicts within a window, which should be long
+    has_text_tower: ClassVar[bool] = False  # items can be searched by text
     default_layer: ClassVar[str] = "backbone"
-    kept_files: ClassVar[tuple[str, ...]] = ()  # what is fitted on the data, kept beside the weights
-    notes: tuple[str, ...] = ()  # what people should know of the data
+    kept_files: ClassVar[tuple[str, ...]] = ()  # files with what was fitted on the data, saved beside the weights
+    notes: tuple[str, ...] = ()  # sentences about the data that the user should read
 
     # Before a run
 
@@ -68,7 +68,7 @@ class Pairs:
 
     @classmethod
     def check_items(cls, items: Items, train: Ids) -> None:
-        """Refuse items that cannot be paired so."""
+        """Raise a RecipeError if these items cannot be paired in this way."""
 
     @classmethod
     def share_labels(cls, items: Items) -> bool:
@@ -77,7 +77,7 @@ class Pairs:
 
     @classmethod
     def choices(cls, items: Items, train: Ids, recipe: Recipe) -> Iterator[Choice]:
-        """Yield what is chosen for these pairs where nothing was asked for."""
+        """Yield recipe values for these pairs, to be used where the user set none."""
         modality = modalities.of(items.main)
         if recipe.pairs.preset == PLAIN:
             yield Choice("pairs.preset", modality.default_preset(items.main), f"the items are {modality.noun}s")
@@ -87,33 +87,33 @@ class Pairs:
 
     @classmethod
     def late_choices(cls, items: Items, recipe: Recipe) -> Iterator[Choice]:
-        """Yield what depends on the choices before it."""
+        """Yield further recipe values, which depend on those chosen before."""
         yield from ()
 
     @classmethod
     def check(cls, items: Items, recipe: Recipe) -> None:
-        """Refuse a recipe that cannot work with these pairs."""
+        """Raise a RecipeError if the recipe cannot work with these pairs."""
 
     @classmethod
     def refusal(cls, recipe: Recipe, dictionary: DictionaryKind) -> str | None:
-        """Say why these pairs, with their options, cannot be looked up in a dictionary; None where they can."""
+        """Return a sentence that says why these pairs cannot be used with a dictionary, or None if they can."""
         return None
 
     @classmethod
     def numbers_per_step(cls, recipe: Recipe) -> dict[tuple[str, ...], int]:
-        """Return how many numbers a step holds because of some values of the recipe, by the keys of these values."""
+        """Return how many numbers a step holds in memory, by the recipe keys that determine it."""
         return {}
 
     @classmethod
     def keys_per_epoch(cls, items: Items, train: Ids, recipe: Recipe) -> int:
-        """Return how many different keys the data can give."""
+        """Return how many different keys the data contain."""
         return len(train)
 
     @classmethod
     def split(cls, items: Items, recipe: Recipe) -> tuple[Ids, Ids]:
-        """Return the ids to train on and those held out, where the data have no test part of their own.
+        """Return the ids to train on and the held-out ids, for data without a test part.
 
-        Without labels there is nothing to evaluate, and nothing is held out.
+        Without labels there is nothing to evaluate, so nothing is held out.
         """
         share = recipe.data.test if items.labels is not None else 0.0
         held_out = round(share * len(items))
@@ -127,7 +127,7 @@ class Pairs:
 
     @classmethod
     def describe_keys(cls, recipe: Recipe) -> str:
-        """Say what makes the keys."""
+        """Describe what encodes the keys."""
         return recipe.keys.by
 
     @classmethod
@@ -145,46 +145,46 @@ class Pairs:
 
     @classmethod
     def describe_towers(cls, recipe: Recipe) -> list[str]:
-        """Return lines of the plan about further towers."""
+        """Return the lines of the plan about other towers than the main one."""
         return []
 
     @classmethod
     def grid(cls, items: Items, recipe: Recipe) -> int:
-        """Return a step in samples: every window begins at a multiple of it."""
+        """Return a number of samples: every window begins at a multiple of it."""
         return 1
 
     # What is fitted on the data
 
     @classmethod
     def fit(cls, items: Items, train: Ids, recipe: Recipe) -> dict[str, str]:
-        """Return the content of `kept_files`, by name."""
+        """Fit what these pairs need on the data, and return it as the content of `kept_files`, by name."""
         return {}
 
     @classmethod
     def build(cls, items: Items, train: Ids, recipe: Recipe, files: Mapping[str, str]) -> "Pairs":
-        """Return the pairs of a run, given what was fitted."""
+        """Build the pairs of a run from the content of `kept_files`."""
         return cls()
 
     @property
     def about(self) -> dict[str, Any]:
-        """What has to be known to build the towers, and is saved with the weights."""
+        """Facts that are needed to build the towers, and that are saved with the weights."""
         return {}
 
     @property
     def files(self) -> dict[str, str]:
-        """The files that a run keeps beside the weights, by name."""
+        """The contents of files that a run saves beside the weights, by name."""
         return {}
 
     @property
     def digest(self) -> str:
-        """A digest of what was fitted, by which a resumed run knows it; empty where nothing was."""
+        """A digest of what was fitted, so that a resumed run can compare it; empty if nothing was fitted."""
         return ""
 
     # The model
 
     @classmethod
     def build_head(cls, recipe: Recipe, backbone: nn.Module) -> nn.Module:
-        """Build the head behind a backbone."""
+        """Build the head that follows a backbone."""
         dim: int = backbone.dim  # type: ignore[assignment]
         if recipe.encoder.head != "none":
             check_size({"encoder.dim": recipe.encoder.dim}, recipe.encoder.dim * dim)
@@ -192,13 +192,13 @@ class Pairs:
 
     @classmethod
     def build_tower(cls, encoder: nn.Module, head: nn.Module, recipe: Recipe, about: Mapping[str, Any]) -> Tower:
-        """Put together what is trained."""
+        """Build the network that is trained from its backbone and head."""
         if not recipe.encoder.predictor:
             return Tower(encoder, head)
         known = [name for name in encoders.HEADS if name != "none"]
         if recipe.encoder.predictor not in known:
             got = f"{recipe.encoder.predictor!r}"
-            raise RecipeError(f"encoder.predictor must be {', '.join(known)}, or empty for none, got {got}")
+            raise RecipeError(f"encoder.predictor must be {', '.join(known)} or empty, got {got}")
         dim: int = head.dim  # type: ignore[assignment]
         check_size({"encoder.dim": dim}, dim * dim)
         return PredictingTower(encoder, head, encoders.build_head(recipe.encoder.predictor, dim, dim))
@@ -206,48 +206,48 @@ class Pairs:
     # Drawing
 
     def partners(self, items: Tensor, rng: torch.Generator) -> Tensor:
-        """Draw the second side of each pair, (n,); by default the item itself."""
+        """Draw the partner of each item, (n,); by default the item itself."""
         return items
 
     def ids(self, items: Tensor, partners: Tensor) -> Tensor:
-        """Return the ids (n,) or (n, g) by which candidates are left out."""
+        """Return the ids (n,) or (n, g) by which candidates are masked."""
         return items
 
     def read_partners(self, read: Read, data: Tensor, items: Tensor, partners: Tensor, *, is_whole: bool) -> Tensor:
-        """Return the data of the second side; `data` are those of the first side, all of each item if `is_whole`."""
+        """Return the data of the second side, given those of the first: whole items if `is_whole`, else windows."""
         return data if is_whole and torch.equal(items, partners) else read(partners, "second")
 
     def distinct(self, each_once: bool) -> bool:
         """Return whether no two rows of a step share an id; `each_once` if an epoch sees every item once."""
         return self.columns == 1 and each_once
 
-    # Embedding: `first` and `second` are functions that make a side's views
+    # Embedding: `first` and `second` are functions that return the views of a side
 
     def second_view(self, data: Tensor) -> Tensor | None:
-        """Return the second side as it is, where it is not augmented; None where it is."""
+        """Return the second side unchanged if it is not augmented, or None if it is."""
         return None
 
     def inputs(self, first: Callable[[], Tensor], second: Callable[[], Tensor]) -> tuple[Tensor, ...]:
-        """Return what the tower is given to embed both sides in one pass."""
+        """Return the tower's inputs that embed both sides in one pass."""
         return (torch.cat([first(), second()]),)
 
     def sides(self, output: Any) -> tuple[Tensor, Tensor]:
-        """Return the embeddings of both sides from what the tower made of `inputs`."""
-        one, other = output.chunk(2)
-        return one, other
+        """Return the embeddings of both sides from the tower's output for `inputs`."""
+        first, second = output.chunk(2)
+        return first, second
 
     def queries(self, output: Any) -> Tensor:
-        """Return the queries from what the tower made of the first side alone."""
+        """Return the queries from the tower's output for the first side alone."""
         return output  # type: ignore[no-any-return]
 
     def key_view(self, first: Callable[[], Tensor], second: Callable[[], Tensor]) -> Tensor:
-        """Return what a momentum copy makes keys of."""
+        """Return the views that a momentum copy encodes as keys."""
         return second()
 
     def rows(
         self, query: Tensor, key: Tensor, batch: Batch, first: Callable[[], Tensor], tower: nn.Module
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return queries, keys (n, d) and ids as the dictionary takes them."""
+        """Return queries, keys (n, d) and ids in the form that the dictionary takes."""
         return query, key, batch.ids.to(query.device)
 
     def some_rows(
@@ -259,34 +259,35 @@ class Pairs:
     def look_ups(
         self, query: Tensor, found: Found, ids: Tensor, labels: Tensor | None, batch: Batch, *, size: int, seed: int
     ) -> list[LookUp]:
-        """Return what the loss scores; `size` is that of the batch over all ranks."""
+        """Return the look-ups that the loss scores; `size` is the batch size over all ranks."""
         return [LookUp(query, found, ids, labels, distinct=batch.distinct)]
 
     # What was learned
 
     def measure(self, look_ups: list[LookUp], similarity: str) -> dict[str, Any]:
-        """Return figures of a logged step, beyond the loss, by their names in metrics.jsonl."""
+        """Return figures of a logged step in addition to the loss, by their names in metrics.jsonl."""
         return {}
 
     def evaluate(self, tower: Tower, items: Items, ids: Ids, rows: Tensor) -> dict[str, float]:
-        """Return figures of held-out items, of which `rows` are the encoder's features, by their names."""
+        """Return figures of held-out items by name; `rows` are their features from the encoder."""
         return {}
 
     def captioned(self, tower: Tower, items: Items, ids: Ids, rows: Tensor) -> Any:
-        """Return the items with their captions in one space, where there is a text tower."""
+        """Return the embeddings of items and their captions in one space, or None without a text tower."""
         return None
 
     @classmethod
     def metrics(cls, row: Mapping[str, Any], recipe: Recipe, held_out: Mapping[str, Any] | None = None) -> list[Metric]:
-        """Describe the figures of a logged row that these pairs have measured, beside those of `held_out` items."""
+        """Describe the figures that these pairs measured in a logged row, together with those of `held_out` items."""
         return []
 
     @classmethod
     def shown(cls, recipe: Recipe) -> Shown:
-        """Say what the report shows of the first batch."""
+        """Return what the report shows of the first batch."""
         sides = {"first": "first view", "second": "second view"}
-        return Shown(sides, "If you cannot tell that two views belong together, the model may not either.")
+        task = "If you cannot tell which two views belong together, the model may not be able to either."
+        return Shown(sides, task)
 
     def texts_shown(self, partner_data: Tensor) -> list[str] | None:
-        """Return texts to stand below the items that the report shows, where the second side is text."""
+        """Return the texts below the items in the report, or None if the second side is not text."""
         return None

@@ -1,4 +1,4 @@
-"""What is trained: a backbone and its head, from views to the rows that the loss compares."""
+"""The network that is trained: a backbone and its head, from views to the embeddings that the loss compares."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 
 class Tower(nn.Module):
-    """Views (n, ...) to embeddings (n, d)."""
+    """Maps views (n, ...) to embeddings (n, d)."""
 
     def __init__(self, encoder: nn.Module, head: nn.Module) -> None:
         super().__init__()
@@ -17,23 +17,23 @@ class Tower(nn.Module):
 
     @property
     def keys(self) -> nn.Module:
-        """What makes keys of views; a momentum copy is a copy of it."""
+        """The module that encodes keys, and of which a momentum copy is made."""
         return self
 
     def queries_and_keys(self, output: Any) -> tuple[Any, Any]:
-        """Return what queries are made of, and what keys are made of, from the tower's output."""
+        """Split the tower's output into queries and keys."""
         return output, output
 
     @property
     def saved(self) -> dict[str, nn.Module]:
-        """The modules that a run keeps, by the names of their files; the encoder comes last."""
+        """The modules that a run saves, by the names of their files; the encoder comes last."""
         return {"head": self.head, "encoder": self.encoder}
 
 
 class PredictingTower(Tower):
-    """Views (n, ...) to predictions (n, d), which are queries, and to embeddings (n, d), which are keys.
+    """Maps views (n, ...) to predictions (n, d), which are queries, and to embeddings (n, d), which are keys.
 
-    A predictor behind the head of the queries alone (Grill et al., 2020; Chen et al., 2021; Dwibedi et al., 2021).
+    The predictor follows the head, for queries only (Grill et al., 2020; Chen et al., 2021; Dwibedi et al., 2021).
     """
 
     def __init__(self, encoder: nn.Module, head: nn.Module, predictor: nn.Module) -> None:

@@ -4,7 +4,7 @@ from likewise.pairs.pairs import Pairs
 
 
 class Views(Pairs):
-    """An item's partner is the item itself, and its one id is its own."""
+    """An item's partner is the item itself, and its only id is the item."""
 
     name = "views"
     one_slot_an_item = True

@@ -1,4 +1,4 @@
-"""Search over embeddings by cosine, and what neighbours tell: near-duplicates, loners, labels that look wrong.
+"""Search embeddings by cosine, and find near-duplicates, outliers and labels that look wrong.
 
 index = Index.build(vectors, belongs_to=fingerprint)
 similarity, places = index.search(queries, k=10)

@@ -1,7 +1,8 @@
-"""Cosines to the last bit of float32, and the nearest by them: whatever proposes candidates, here they are ranked.
+"""Exact cosines, and the nearest items by them. Candidates of every kind of index are ranked here.
 
-A product of matrices rounds a row's score by where the row lies in it, so that copies of one item would come in any
-order. It only proposes: what is within its error of the k best is computed again, pair by pair, in float64.
+How a matrix product rounds a score depends on the row's position, so copies of one item would come in a random order.
+So the product only preselects: scores within its rounding error of the k best are computed again, pair by pair, in
+float64, and rounded to float32.
 """
 
 import math
@@ -15,29 +16,29 @@ from torch import Tensor
 from likewise.evaluation.neighbours import largest
 
 SCORES_AT_ONCE = 2**22
-ENTRIES_AT_ONCE = 2**22  # numbers of rows that are gathered together
-UNIT = 2.0**-22  # a norm this near to 1 is 1: unit rows stay as they are
+ENTRIES_AT_ONCE = 2**22  # numbers in the rows that are gathered at once
+UNIT = 2.0**-22  # a row with a norm this near to 1 is left as it is
 
 Rows = NDArray[np.float32]
 Places = NDArray[np.int64]
 
 
 class SearchError(ValueError):
-    """What cannot be searched, or an index that cannot be used, in one sentence."""
+    """Something that cannot be searched for, or an index that cannot be used. The message is one sentence."""
 
 
 def slices(count: int, size: int) -> Iterator[slice]:
-    """Slices of at most `size` that make up `count`."""
+    """Yield consecutive slices of at most `size` that cover `count`."""
     for start in range(0, count, max(1, size)):
         yield slice(start, min(start + max(1, size), count))
 
 
 def unit_rows(rows: NDArray[np.floating]) -> Rows:
-    """Rows (n, d) of length one; a row of zeros stays one, its cosine with anything is 0."""
+    """Return rows (n, d) of length one; a row of zeros stays zero, so that its cosine with any row is 0."""
     units = np.empty(rows.shape, dtype=np.float32)
     for part in slices(len(rows), ENTRIES_AT_ONCE // rows.shape[1]):
         exact = rows[part].astype(np.float64)
-        scale = np.abs(exact).max(axis=1, keepdims=True)  # so that squares neither overflow nor vanish
+        scale = np.abs(exact).max(axis=1, keepdims=True)  # so that squares neither overflow nor underflow
         exact /= np.where(scale > 0, scale, 1)
         norms = np.linalg.norm(exact, axis=1, keepdims=True)
         exact /= np.where(norms > 0, norms, 1)
@@ -46,39 +47,39 @@ def unit_rows(rows: NDArray[np.floating]) -> Rows:
 
 
 def cosines(a: Rows, rows: Places, b: Rows, places: Places) -> Rows:
-    """The cosine of each `a[rows]` with `b[places]`, (p,); of equal rows it is exactly 1, with zeros 0."""
-    found = np.empty(len(rows), dtype=np.float32)
+    """Return the cosine of each `a[rows]` with `b[places]`, (p,): exactly 1 for equal rows, 0 for rows of zeros."""
+    similarity = np.empty(len(rows), dtype=np.float32)
     for part in slices(len(rows), ENTRIES_AT_ONCE // a.shape[1]):
         one, other = a[rows[part]].astype(np.float64), b[places[part]].astype(np.float64)
         dots, *squares = (np.einsum("pd,pd->p", x, y) for x, y in ((one, other), (one, one), (other, other)))
         norms = np.sqrt(squares[0] * squares[1])
-        found[part] = np.divide(dots, norms, out=np.zeros_like(dots), where=norms > 0).clip(-1, 1)
-    return found
+        similarity[part] = np.divide(dots, norms, out=np.zeros_like(dots), where=norms > 0).clip(-1, 1)
+    return similarity
 
 
 def error(d: int) -> float:
-    """How far a score of unit rows, summed in float32 in any order, can be from the cosine."""
+    """Return how far a dot product of unit rows, summed in float32 in any order, can be from the cosine."""
     return (d + 16) * 2.0**-24
 
 
 def ranked(units: Rows, queries: Rows, scores: Tensor, places: Places | None, k: int) -> tuple[Rows, Places]:
-    """The k nearest of each query by (cosine, smaller place), from scores (m, c) that are right but for rounding.
+    """Return the k nearest of each query by (cosine, smaller place), from scores (m, c) that are exact up to rounding.
 
-    Shapes: units (n, d), queries (m, d). `places` (m, c) are the scores' own, None where column is place. A score of
-    −inf is no candidate; at least k of each row are.
+    Shapes: units (n, d), queries (m, d). `places` (m, c) are the items of the scores; None if the column is the
+    place. A score of −inf is not a candidate; each row must have at least k others.
     """
     bar = largest(scores, k)[0][:, -1:] - 2 * error(units.shape[1])
     rows, columns = (part.numpy() for part in (scores >= bar).nonzero(as_tuple=True))
-    found = columns if places is None else places[rows, columns]
-    similarity = cosines(queries, rows, units, found)
-    order = np.lexsort((found, -similarity, rows))
-    firsts = np.searchsorted(rows, np.arange(len(scores)))  # rows come sorted, before and after
+    candidates = columns if places is None else places[rows, columns]
+    similarity = cosines(queries, rows, units, candidates)
+    order = np.lexsort((candidates, -similarity, rows))
+    firsts = np.searchsorted(rows, np.arange(len(scores)))  # `rows` is sorted, before and after `order`
     chosen = order[firsts[:, None] + np.arange(k)]  # (m, k)
-    return similarity[chosen], found[chosen]
+    return similarity[chosen], candidates[chosen]
 
 
 def search(units: Rows, queries: Rows, k: int, own: Places | None) -> tuple[Rows, Places]:
-    """The k nearest of unit queries (m, d) among all units (n, d), in tiles; `own` (m,) is never a neighbour."""
+    """Return the k nearest of unit queries (m, d) among all units (n, d), in tiles; `own` (m,) is never a neighbour."""
     among = torch.from_numpy(units)
     height = max(1, SCORES_AT_ONCE // len(units))
     memory = torch.empty(min(height, len(queries)), len(units))
@@ -93,7 +94,7 @@ def search(units: Rows, queries: Rows, k: int, own: Places | None) -> tuple[Rows
 
 
 def rerank(units: Rows, queries: Rows, k: int, candidates: Places) -> tuple[Rows, Places]:
-    """The k nearest of unit queries (m, d) among their candidates, places (m, c), −1 for none."""
+    """Return the k nearest of unit queries (m, d) among their candidates: places (m, c), −1 for no candidate."""
     similarity = np.empty((len(queries), k), dtype=np.float32)
     places = np.empty((len(queries), k), dtype=np.int64)
     for part in slices(len(queries), ENTRIES_AT_ONCE // (candidates.shape[1] * units.shape[1])):

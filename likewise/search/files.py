@@ -1,8 +1,8 @@
-"""An index on disk, whole or not there: `index.json`, the unit rows as .npy, and what FAISS made of them.
+"""An index on disk, written atomically: `index.json`, the unit rows as .npy, and the FAISS index.
 
-The two large files have their SHA-256 in their names. They are written under temporary names, flushed and renamed, the
-JSON last; only then do those of an earlier index go. The JSON knows their sizes and digests and its own, and nothing
-is handed to numpy or FAISS before they have been compared. Nothing is ever unpickled.
+The names of the two large files contain their SHA-256. All files are written under temporary names, flushed and
+renamed, the JSON file last; only then are the files of an earlier index removed. The JSON file holds the sizes and
+digests of the others and of itself. They are verified before NumPy or FAISS read a file, and nothing is unpickled.
 """
 
 import contextlib
@@ -26,15 +26,15 @@ AGAIN = "delete the folder or name another --index"
 
 
 def save(folder: Path, vectors: Rows, kind: str, belongs_to: str, structure: Any) -> None:
-    """Write an index into `folder` in the place of the one that is there."""
+    """Write an index into `folder`, replacing any index that is there."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with FileLock(folder / "index.lock"):
             _save(folder, vectors, kind, belongs_to, structure)
     except OSError as error:
-        said = OSError(f"the index could not be written to {folder}: {(error.strerror or str(error)).lower()}")
-        said.errno = error.errno
-        raise said from error
+        raised = OSError(f"the index could not be written to {folder}: {(error.strerror or str(error)).lower()}")
+        raised.errno = error.errno
+        raise raised from error
 
 
 def _save(folder: Path, vectors: Rows, kind: str, belongs_to: str, structure: Any) -> None:
@@ -54,14 +54,15 @@ def _save(folder: Path, vectors: Rows, kind: str, belongs_to: str, structure: An
     finally:
         for path in temporary:
             _remove(path)
-    kept = {entry["file"] for entry in entries.values()}
-    for path in folder.iterdir():  # of an earlier index, or by a writer that was killed: the lock is ours
-        if OURS.fullmatch(path.name) and path.name not in kept:
+    current = {entry["file"] for entry in entries.values()}
+    # Remove the files of an earlier index, and those of a process that was killed. We hold the lock.
+    for path in folder.iterdir():
+        if OURS.fullmatch(path.name) and path.name not in current:
             _remove(path)
 
 
 def load(folder: Path, belongs_to: str) -> tuple[Rows, str, str, Any]:
-    """Vectors, kind, owner and structure of the index in `folder`, or one sentence that says why not."""
+    """Return vectors, kind, owner and FAISS index of the index in `folder`; raise SearchError if it cannot be used."""
     if not (folder / NAME).is_file():
         raise FileNotFoundError(f"index not found: {folder / NAME}")
     try:
@@ -72,14 +73,14 @@ def load(folder: Path, belongs_to: str) -> tuple[Rows, str, str, Any]:
             raise SearchError(f"the index in {folder} {why}: {AGAIN}")
         shape, kind = (about["n"], about["d"]), about["kind"]
         with _verified(folder, about, "vectors") as file:
-            # Mapped as one's own copy: torch wants to be able to write, and no such thing reaches the disk.
+            # Mapped copy-on-write, because PyTorch wants writable memory. Nothing is ever written back to the file.
             vectors: Rows = np.load(file.name, mmap_mode="c", allow_pickle=False)
         structure = None
         if kind != "flat":
             with _verified(folder, about, "structure") as file:
                 structure = structures.read(kind, file, *shape)
         if vectors.shape != shape or vectors.dtype != np.float32 or (structure is None and kind != "flat"):
-            raise SearchError(f"the index in {folder} cannot be read by the FAISS and numpy that are here: {AGAIN}")
+            raise SearchError(f"the index in {folder} cannot be read by the installed FAISS and NumPy: {AGAIN}")
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise SearchError(f"the index in {folder} cannot be read: {reason}: {AGAIN}") from error
@@ -89,7 +90,7 @@ def load(folder: Path, belongs_to: str) -> tuple[Rows, str, str, Any]:
 def _write(
     folder: Path, name: str, ending: str, fill: Callable[[BinaryIO], object], temporary: list[Path]
 ) -> dict[str, Any]:
-    """Fill a file of a temporary name; what is to be known of it once it has its own."""
+    """Write a file under a temporary name, and return its final name, size and digest."""
     path = folder / f"{name}.{os.getpid()}.tmp"
     temporary.append(path)
     with path.open("w+b") as file:
@@ -103,7 +104,7 @@ def _write(
 
 
 def _document(body: bytes) -> bytes:
-    """The JSON file around `body`, in these very bytes: a flip anywhere shows."""
+    """Return the bytes of the JSON file with `body` and its digest; they are fixed, so that any change is detected."""
     return b'{"sha256": "%s", "index": %s}\n' % (hashlib.sha256(body).hexdigest().encode(), body)
 
 
@@ -111,26 +112,26 @@ def _about(folder: Path) -> dict[str, Any]:
     raw = (folder / NAME).read_bytes()
     body = raw[len(_document(b"")) - 2 : -2]
     if _document(body) != raw:
-        raise SearchError(f"the index in {folder} is torn or altered, its JSON has another SHA-256: {AGAIN}")
+        raise SearchError(f"the index in {folder} is damaged, its JSON has another SHA-256: {AGAIN}")
     about: dict[str, Any] = json.loads(body)
     return about
 
 
 def _short(owner: str) -> str:
-    """Fingerprints for people: the beginning of each."""
+    """Return the beginning of each fingerprint, for a message."""
     return " ".join(word[:12] for word in owner.split()) or "nothing"
 
 
 def _verified(folder: Path, about: dict[str, Any], name: str) -> BinaryIO:
-    """A file of the index, open, once every byte of it is known to be as it was written."""
+    """Open a file of the index after verifying its size and digest."""
     entry = about["files"][name]
     file = (folder / Path(entry["file"]).name).open("rb")
     try:
         size = os.fstat(file.fileno()).st_size
         if size != entry["bytes"]:
-            wrong = f"torn, expected {entry['bytes']} bytes, got {size}"
+            wrong = f"incomplete, expected {entry['bytes']} bytes, got {size}"
         elif hashlib.file_digest(file, "sha256").hexdigest() != entry["sha256"]:
-            wrong = "altered, the SHA-256 is not the one written down"
+            wrong = "damaged, its SHA-256 is not the recorded one"
         else:
             file.seek(0)
             return file
@@ -141,5 +142,5 @@ def _verified(folder: Path, about: dict[str, Any], name: str) -> BinaryIO:
 
 
 def _remove(path: Path) -> None:
-    with contextlib.suppress(OSError):  # a mapped file cannot go everywhere; it does with the next index
+    with contextlib.suppress(OSError):  # Windows cannot delete a mapped file; it is deleted with the next index
         path.unlink()

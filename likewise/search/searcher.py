@@ -1,6 +1,6 @@
-"""Items of a source, seen by an encoder, and an index over them: by file, id or words; double, lonely or mislabelled.
+"""Search the items of a source by file, id or words, and find its duplicates, outliers and suspect labels.
 
-Vectors and index are kept in the run's folder and taken from there the next time, if they belong to the same encoder,
+The vectors and the index are saved in the run's folder. The next search loads them if they belong to the same encoder,
 layer and data.
 """
 
@@ -25,13 +25,13 @@ from likewise.search import Index, SearchError, duplicates, outliers, structures
 from likewise.search.files import AGAIN
 from likewise.training.encoder import Encoder, check_layer, load
 
-NAMED = 10  # words that a note names
-FILES = {ending for modality in MODALITIES.values() for ending in modality.extensions}  # what a file's name ends in
+NAMED = 10  # words that a note lists
+FILES = {ending for modality in MODALITIES.values() for ending in modality.extensions}  # endings of file names
 
 
 @dataclass(frozen=True, repr=False)
 class Searcher:
-    """Items of a source, seen by an encoder, with an index over them. `Searcher.open` makes one."""
+    """The items of a source, with an index over their embeddings. Use `Searcher.open` to make one."""
 
     encoder: Encoder
     items: Items
@@ -56,12 +56,12 @@ class Searcher:
         progress: bool = True,
         tell_share: Callable[[float], None] = lambda share: None,
     ) -> "Searcher":
-        """An index over a source, by default the run's own data.
+        """Embed and index a source, by default the data of the run, or load the index that was saved before.
 
-        `kind` is flat, hnsw, ivfpq, or chosen by size. It is kept in the folder `index`, by default below the run's,
-        and taken from there, unless it belongs to another encoder, layer or data: then it is refused. `trust` allows
-        the code of an encoder (`module:callable`) that a run from elsewhere names. `tell_share` is called with the
-        share of the items that is embedded, 0 to 1.
+        `kind` is flat, hnsw or ivfpq; `auto` chooses by the number of items. The index is saved in the folder `index`,
+        by default within the run. An index in that folder is loaded; if it belongs to another encoder, layer or data,
+        SearchError is raised. `trust` allows the run to import its own encoder (`module:callable`), which executes
+        code. `tell_share` is called with the share of the items embedded so far, 0 to 1.
         """
         structures.check_kind(kind)
         encoder = run if isinstance(run, Encoder) else load(run, trust=trust).to(ranks.device())
@@ -73,32 +73,32 @@ class Searcher:
         if folder is None and not isinstance(run, Encoder):
             folder = Path(run) / "search" / f"{kind}-{hashlib.sha256(belongs_to.encode()).hexdigest()[:12]}"
         if folder is not None and (folder / "index.json").exists():
-            kept = Index.load(folder, belongs_to)
-            if kind not in ("auto", kept.kind):
-                raise SearchError(f"the index in {folder} must be {kind}, got {kept.kind}: {AGAIN}")
-            return cls(encoder, items, kept, layer)
-        kind = structures.choose(kind, len(items))  # now, and not when all is embedded
+            loaded = Index.load(folder, belongs_to)
+            if kind not in ("auto", loaded.kind):
+                raise SearchError(f"the index in {folder} must be {kind}, got {loaded.kind}: {AGAIN}")
+            return cls(encoder, items, loaded, layer)
+        kind = structures.choose(kind, len(items))  # raises errors now, and not after everything was embedded
         network, ids = encoder.up_to(layer), np.arange(len(items))
         vectors = features(network, encoder.augmentation, items, ids, tell_share).numpy()
         built = Index.build(vectors, kind, belongs_to=belongs_to)
         if index is not None:
             built.save(index)
         elif folder is not None:
-            with contextlib.suppress(OSError):  # of a run that cannot be written to it is made anew each time
+            with contextlib.suppress(OSError):  # if the run is read-only, the index is built again each time
                 built.save(folder)
         return cls(encoder, items, built, layer)
 
     def like(self, query: str | int | Path, k: int = 10) -> list[dict[str, Any]]:
-        """The k items most like a file, an item by id or path, or, where the encoder knows words, a text."""
+        """Return the k items most similar to a file, to an item by id or path, or, with a text tower, to a text."""
         meant = self.meant(query)
         if isinstance(meant, int):
             return self._nearest(self.index.vectors[meant : meant + 1], k, np.array([meant]))
         return self.like_file(meant, k) if isinstance(meant, Path) else self.like_words(meant, k)
 
     def meant(self, query: str | int | Path) -> int | Path | str:
-        """Say what a query is: an item's id, a file or words. What can be none of them is refused."""
+        """Return what a query means: an item's id, a file or a text; raise SearchError if it can be none of them."""
         text = str(query)
-        # Words may be longer than a path can be: unlike those of Path, these two then say no.
+        # A text may be longer than a path can be. Unlike the methods of Path, these two then return False.
         is_file, is_folder = os.path.isfile(text), os.path.isdir(text)
         is_id = isinstance(query, int) or (text.isascii() and text.isdigit() and not is_file)
         own = int(text) if is_id else None
@@ -108,33 +108,33 @@ class Searcher:
             return own
         if is_file:
             return Path(text)
-        if text in (self.items.paths or ()):  # as it is printed
+        if text in (self.items.paths or ()):  # a path as results print it
             return (self.items.paths or ()).index(text)
-        # A path with a slip of the pen is not meant as words.
+        # This looks like a mistyped path and not like a text.
         if is_folder or ("." in text and extension(text) in FILES):
-            raise SearchError(f"QUERY must be a file that is there, got {text}")
+            raise SearchError(f"QUERY must be an existing file, got {text}")
         if self.encoder.knows_words and not self.knows_words:
-            raise SearchError(f"words need layer head, got {self.layer}")
+            raise SearchError(f"a search by words needs layer head, got {self.layer}")
         if not self.knows_words:
-            raise SearchError(f"QUERY must be a file or an item's id (words are for runs of clip), got {text!r}")
+            raise SearchError(f"QUERY must be a file or an item's id (words need a run of clip), got {text!r}")
         return text
 
     def note_on_words(self, words: str) -> str | None:
-        """Name the words that no caption had in training, or return None: what is found for them means nothing."""
+        """Return a note on words that no training caption contains, so that results for them mean nothing, or None."""
         unseen = self.encoder.unseen(words)
         if not unseen:
             return None
         named = ", ".join(unseen[:NAMED]) + (f" and {len(unseen) - NAMED:,} more" if len(unseen) > NAMED else "")
-        return f"no caption had {named} in training, so what is found for that means nothing"
+        return f"no training caption contains {named}, so the results for it mean nothing"
 
     def note_on_collapse(self) -> str | None:
-        """Say how the embeddings have collapsed, or return None: of collapsed ones, cosines say little."""
+        """Return a note if the embeddings have collapsed, because their cosines then say little, or None."""
         return collapse_of(self.index.vectors)
 
     def like_file(self, path: Path, k: int = 10, *, name: str | None = None) -> list[dict[str, Any]]:
-        """The k items most like a file of their kind, which has a name where its path says nothing."""
+        """Return the k items most similar to a file of the same modality; messages call it `name` or else `path`."""
         if self.takes is None:
-            raise SearchError(f"{self.items.kind}s are asked for by id, got the file {name or path}")
+            raise SearchError(f"{self.items.kind}s can only be searched by id, got the file {name or path}")
         try:
             opened = self.encoder.modality.open_file(path, self.items.main, self.encoder.about)
         except Exception as error:  # decoders raise nearly anything on a damaged file
@@ -143,33 +143,32 @@ class Searcher:
         return self._nearest(vector, k)
 
     def like_words(self, words: str, k: int = 10) -> list[dict[str, Any]]:
-        """The k items most like a text."""
+        """Return the k items most similar to a text."""
         return self._nearest(self.encoder.embed_text([words]), k)
 
     @property
     def takes(self) -> str | None:
-        """What kind of file items can be asked for by; None: by no file."""
+        """The kind of file that can be a query, or None if no file can."""
         return self.encoder.modality.file_kind
 
     @property
     def knows_words(self) -> bool:
-        """Whether items can be asked for in words."""
+        """Whether items can be searched by text."""
         return self.encoder.knows_words and self.layer == "head"
 
     def duplicates(self, threshold: float) -> list[dict[str, Any]]:
-        """Groups of items that are linked by cosines of at least `threshold`."""
-        found = duplicates(self.index, threshold)
+        """Return groups of items that are linked by cosines of at least `threshold`."""
         return [
             {"similarity": round(group.similarity, 4), "items": [self.told(place) for place in group.places]}
-            for group in found
+            for group in duplicates(self.index, threshold)
         ]
 
     def outliers(self, n: int) -> list[dict[str, Any]]:
-        """The loneliest items: those least like their nearest."""
+        """Return the n items least similar to their nearest neighbours."""
         return [self.told(each.place) | {"similarity": round(each.similarity, 4)} for each in outliers(self.index, n)]
 
     def suspects(self, n: int) -> list[dict[str, Any]]:
-        """Items whose label their neighbours contradict, and what these say."""
+        """Return at most n items with a label that their neighbours contradict, and the label these suggest."""
         if self.items.labels is None:
             raise SearchError(f"suspects need labels, got none in {self.items.name}")
         return [
@@ -180,16 +179,16 @@ class Searcher:
         ]
 
     def told(self, place: int) -> dict[str, Any]:
-        """What is known of an item."""
+        """Return the id, path, label and first caption of an item, as far as the data have them."""
         items = self.items
-        found: dict[str, Any] = {"id": place}
+        facts: dict[str, Any] = {"id": place}
         if items.paths is not None:
-            found["path"] = items.paths[place]
+            facts["path"] = items.paths[place]
         if items.labels is not None:
-            found["label"] = items.classes[items.labels[place]] if items.labels[place] >= 0 else None
+            facts["label"] = items.classes[items.labels[place]] if items.labels[place] >= 0 else None
         if items.captions is not None:
-            found["caption"] = items.captions[place][0]
-        return found
+            facts["caption"] = items.captions[place][0]
+        return facts
 
     def _nearest(
         self, vector: NDArray[np.float32], k: int, exclude: NDArray[np.int64] | None = None
@@ -200,5 +199,5 @@ class Searcher:
 
 
 def reason(error: Exception) -> str:
-    """What a decoder complains of, without the path that libsndfile adds."""
+    """Return the message of a decoder's error in one line, without the path that libsndfile adds."""
     return " ".join(str(getattr(error, "error_string", None) or error).split())[:200] or type(error).__name__

@@ -1,7 +1,7 @@
-"""Labels that look wrong: those that an item's neighbours contradict.
+"""Find labels that look wrong, because the neighbours of the item have another label.
 
-Each of the k nearest labelled others votes for its label with exp(s / T), s the cosine, as in the k-NN of Wu et al.,
-2018. An item is suspect where one other label has more of the votes than its own.
+Each of the k nearest labelled items votes for its label with weight exp(s / T), where s is the cosine, as in the k-NN
+of Wu et al., 2018. An item is suspect if another label gets more votes than its own.
 """
 
 from dataclasses import dataclass
@@ -13,28 +13,28 @@ from numpy.typing import NDArray
 from likewise.search.exact import Places, Rows, SearchError, slices
 from likewise.search.index import Index
 
-COMPARED_AT_ONCE = 2**22  # labels with labels
-DECIMALS = 9  # of a share: what is equal is so in whatever order votes were added up
+COMPARED_AT_ONCE = 2**22  # pairs of labels
+DECIMALS = 9  # of a share, so that ties do not depend on the order in which votes are added
 
 
 @dataclass(frozen=True)
 class Suspect:
-    """An item whose label its neighbours contradict."""
+    """An item with a label that its neighbours contradict."""
 
     place: int
     label: int
     suggested: int
-    share: float  # of the votes, for the suggested label
-    own: float  # of the votes, for its own
+    share: float  # of the votes that are for the suggested label
+    own: float  # share of the votes that are for its own label
 
 
 def suspects(
     index_or_vectors: Index | NDArray[Any], labels: NDArray[Any], n: int, k: int = 10, *, temperature: float = 0.07
 ) -> list[Suspect]:
-    """At most n items, first those whose suggested label is furthest ahead of their own.
+    """Return at most n suspect items, ordered by how far the suggested label is ahead of their own label.
 
-    `labels` (items,) are whole numbers; items with −1 have none: they are not suspected and have no vote. Where some
-    have none, those that have are searched by an index of their own.
+    `labels` (items,) are whole numbers. Items with −1 have no label: they are not suspected and do not vote. If there
+    are any, a new index is built over the labelled items alone.
     """
     index, labels = Index.of(index_or_vectors), np.asarray(labels)
     if labels.shape != (len(index),) or not np.issubdtype(labels.dtype, np.integer):
@@ -45,7 +45,7 @@ def suspects(
         raise SearchError(f"n and k must be at least 1, temperature positive, got {n}, {k} and {temperature:g}")
     labelled = np.flatnonzero(labels >= 0)
     if len(labelled) < 2:
-        raise SearchError(f"suspects must be among two or more labelled items, got {len(labelled)}")
+        raise SearchError(f"suspects need at least two labelled items, got {len(labelled)}")
     labels = labels[labelled].astype(np.int64)
     if len(labelled) < len(index):
         kind = "flat" if index.kind == "flat" else "auto"
@@ -67,14 +67,14 @@ def suspects(
 def _votes(
     labels: Places, voted: Places, similarity: Rows, temperature: float
 ) -> tuple[Places, NDArray[np.float64], NDArray[np.float64]]:
-    """The other label with the largest share of the votes (m,), the smaller of two; its share, and that of their own.
+    """Return the other label with the most votes (m,), the smaller one on a tie, its share, and that of the own label.
 
     Shapes: labels (m,), voted and similarity (m, k).
     """
     weights = np.exp((similarity.astype(np.float64) - similarity[:, :1]) / temperature)
     total = weights.sum(axis=1, keepdims=True)
     same = voted[:, :, None] == voted[:, None, :]
-    shares = ((same * weights[:, None, :]).sum(axis=2) / total).round(DECIMALS)  # of each voter's label
+    shares = ((same * weights[:, None, :]).sum(axis=2) / total).round(DECIMALS)  # (m, k): of each voter's label
     agrees = voted == labels[:, None]
     others = np.where(agrees, 0.0, shares)
     best = others.max(axis=1)

@@ -28,7 +28,7 @@ def run(tmp_path_factory):
     assert result.exit_code == 0, result.output
     said = " ".join(result.stderr.split())
     assert "chosen method clip: the images have captions" in said
-    assert "pairs captions, 2,400 of them, one drawn a step" in said
+    assert "pairs captions, 2,400 of them, one per image drawn each step" in said
     assert "keys by text tower" in said
     assert "temperature 0.07 at first, learned" in said
     assert "text text_tiny, linear head to 128" in said
@@ -115,7 +115,10 @@ def test_the_tables_say_what_the_figures_depend_on(run, names):
     assert "image → text @1" in said
     assert "text → image @1" in said
     assert "head of resnet_tiny, small stem, 128 features, clip, seed 0: images among" in said
-    assert "120 items not trained on among 6 classes by their names alone, 2 prompts a class" in said
+    assert (
+        "120 items not trained on, classified into 6 classes by the class names, with the mean of 2 prompts per class"
+        in said
+    )
     assert "{}, a red {}; head of resnet_tiny, small stem, 128 features, clip, seed 0." in said
     printed = json.loads(command("evaluate", run, "--labels", names, "--json").stdout)
     assert set(printed["learned encoder"]) >= {"cross_modal", "zero_shot", "knn", "geometry"}

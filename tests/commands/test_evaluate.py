@@ -74,9 +74,9 @@ def test_fault_15_every_figure_is_printed_with_what_it_depends_on(run):
     assert "backbone of resnet_tiny, small stem, 256 features, simclr, seed 0" in words
     assert "k-NN: k 7, T 0.1, 1,617 labels" in words
     assert "Linear: 1,617 labels, l2 " in words
-    assert "mean ± spread of 20 draws" in words
+    assert "mean ± standard deviation of 20 draws" in words
     assert "180 queries among 1,617 items" in words
-    assert "can show log 180 at most" in words
+    assert "is at most log 180" in words
     assert "learned encoder: not collapsed: " in words
 
 

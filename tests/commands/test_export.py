@@ -492,7 +492,7 @@ def test_another_encoder_has_a_card_and_a_folder_of_its_own(run, here):
 def test_figures_of_sequences_and_captions(sounds, shapes, here):
     export(sounds.folder, "sounds/network.pt")
     card = (here / "sounds" / CARD).read_text()
-    assert re.search(r"\| accuracy \| 0\.\d{3} .* \| frames found that came 1, 2, … steps later", card)
+    assert re.search(r"\| accuracy \| 0\.\d{3} .* \| share of frames 1, 2, … steps ahead that were found", card)
     assert "8,000 a second" in card
     assert "It runs on a CPU only." in card
     export(shapes.folder, "shapes/network.pt")

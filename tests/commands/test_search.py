@@ -85,7 +85,7 @@ def test_words_are_words(words, query):
 
 
 def test_words_need_the_head(words):
-    with pytest.raises(SearchError, match=r"^words need layer head, got backbone$"):
+    with pytest.raises(SearchError, match=r"^a search by words needs layer head, got backbone$"):
         search(words.folder, "a red star", layer="backbone", progress=False)
 
 
@@ -96,7 +96,7 @@ def test_a_folder_named_like_an_id_is_no_file(searcher, here):
 
 @pytest.mark.parametrize("query", ["nowhere.jpg", "."])
 def test_a_path_that_is_no_file_is_not_taken_for_words(words, query):
-    with pytest.raises(SearchError, match=r"^QUERY must be a file that is there, got "):
+    with pytest.raises(SearchError, match=r"^QUERY must be an existing file, got "):
         search(words.folder, query, progress=False)
 
 
@@ -138,7 +138,7 @@ def test_a_kind_that_cannot_be_is_refused_before_anything_is_embedded(run, tmp_p
 
     monkeypatch.setattr("likewise.search.searcher.features", never)
     options = {"index": tmp_path / "index", "progress": False}
-    with pytest.raises(SearchError, match=r"^ivfpq must have at least 10,000 items, got 1,797"):
+    with pytest.raises(SearchError, match=r"^ivfpq needs at least 10,000 items, got 1,797"):
         search(run.folder, 3, kind="ivfpq", **options)
     monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(data.DataError, match=r"^search needs faiss"):
@@ -228,7 +228,7 @@ MISTAKES = {
     "": "ask one thing, QUERY, duplicates, outliers or suspects, got none",
     "5 --outliers 3": "ask one thing, QUERY, duplicates, outliers or suspects, got QUERY and outliers",
     "99999": "an id must be below 1,797, got 99999",
-    "dog": "QUERY must be a file or an item's id (words are for runs of clip), got 'dog'",
+    "dog": "QUERY must be a file or an item's id (words need a run of clip), got 'dog'",
     "broken.png": "broken.png cannot be read: ",
     "5 --kind tree": "kind must be auto, ",
     "5 -k 0": "k must be a whole number >= 1, got 0",
@@ -302,18 +302,16 @@ def test_words_that_no_caption_had_are_named(words, tmp_path):
     def notes(run, text):
         said = []
         assert search(run, text, k=1, progress=False, say=said.append)
-        return [note for note in said if note.startswith("no caption had ")]
+        return [note for note in said if note.startswith("no training caption contains ")]
 
     assert notes(words.folder, "a red star") == []
     assert notes(words.folder, "zzz qqq") == [
-        "no caption had zzz, qqq in training, so what is found for that means nothing"
+        "no training caption contains zzz, qqq, so the results for it mean nothing"
     ]
-    assert notes(words.folder, "A RED zzz!") == [
-        "no caption had zzz in training, so what is found for that means nothing"
-    ]
+    assert notes(words.folder, "A RED zzz!") == ["no training caption contains zzz, so the results for it mean nothing"]
     many = " ".join(f"z{number}" for number in range(15))
     assert notes(words.folder, many)[0].startswith(
-        "no caption had z0, z1, z2, z3, z4, z5, z6, z7, z8, z9 and 5 more in"
+        "no training caption contains z0, z1, z2, z3, z4, z5, z6, z7, z8, z9 and 5 more, so"
     )
     older = shutil.copytree(words.folder, tmp_path / "older")
     (older / "words.txt").unlink()

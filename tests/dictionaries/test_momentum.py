@@ -34,7 +34,7 @@ def test_momentum_is_the_share_that_is_kept():
     moved = copy.copy[0].weight.clone()
     copy.follow()
     torch.testing.assert_close(copy.copy[0].weight - moved, torch.full_like(moved, 0.001))
-    with pytest.raises(ValueError, match=r"share of the old that is kept, must be in \[0, 1\], got 1.5"):
+    with pytest.raises(ValueError, match=r"share of the old value that is kept, must be in \[0, 1\], got 1.5"):
         dictionaries.MomentumEncoder(encoder, 1.5)
 
 

@@ -178,24 +178,24 @@ def test_embeddings_that_require_gradients_and_differ_in_precision_are_taken():
 
 
 CASES = {
-    "images embeddings must be finite, got NaN or infinity": lambda: cross_modal(rows(3) * math.nan, rows(3), both(3)),
-    "texts embeddings must be finite, got NaN or infinity": lambda: cross_modal(rows(3), rows(3) / 0, both(3)),
-    "images must be embeddings (n, d), at least one, got shape (6,)": lambda: cross_modal(rows(3)[0], rows(3), both(3)),
-    "texts must be embeddings (n, d), at least one, got shape (0, 6)": lambda: cross_modal(rows(3), rows(0), both(3)),
-    "images and texts must have one d, got 6 and 5": lambda: cross_modal(rows(3), rows(3, 5), both(3)),
-    "pairs must be (p, 2), at least one, got shape (3,)": lambda: cross_modal(rows(3), rows(3), torch.arange(3)),
-    "pairs must be (p, 2), at least one, got shape (2, 3)": lambda: cross_modal(
+    "image embeddings must be finite, got NaN or infinity": lambda: cross_modal(rows(3) * math.nan, rows(3), both(3)),
+    "text embeddings must be finite, got NaN or infinity": lambda: cross_modal(rows(3), rows(3) / 0, both(3)),
+    "image embeddings must be of shape (n, d) with n >= 1, got (6,)": lambda: cross_modal(rows(3)[0], rows(3), both(3)),
+    "text embeddings must be of shape (n, d) with n >= 1, got (0, 6)": lambda: cross_modal(rows(3), rows(0), both(3)),
+    "images and texts must have the same d, got 6 and 5": lambda: cross_modal(rows(3), rows(3, 5), both(3)),
+    "pairs must be of shape (p, 2) with p >= 1, got (3,)": lambda: cross_modal(rows(3), rows(3), torch.arange(3)),
+    "pairs must be of shape (p, 2) with p >= 1, got (2, 3)": lambda: cross_modal(
         rows(3), rows(3), both(3)[:2, [0, 1, 1]]
     ),
-    "pairs must be (p, 2), at least one, got shape (0, 2)": lambda: cross_modal(rows(3), rows(3), both(0)),
+    "pairs must be of shape (p, 2) with p >= 1, got (0, 2)": lambda: cross_modal(rows(3), rows(3), both(0)),
     "pairs must be whole numbers, got torch.float32": lambda: cross_modal(rows(3), rows(3), both(3).float()),
-    "pairs must be of 3 images and 4 texts, counted from 0, got (3, 1)": lambda: cross_modal(
+    "pairs must be rows of the 3 images and 4 texts, counted from 0, got (3, 1)": lambda: cross_modal(
         rows(3), rows(4), torch.tensor([[2, 3], [3, 1]])
     ),
-    "pairs must be of 3 images and 4 texts, counted from 0, got (0, 4)": lambda: cross_modal(
+    "pairs must be rows of the 3 images and 4 texts, counted from 0, got (0, 4)": lambda: cross_modal(
         rows(3), rows(4), torch.tensor([[0, 4]])
     ),
-    "pairs must be of 3 images and 4 texts, counted from 0, got (0, -1)": lambda: cross_modal(
+    "pairs must be rows of the 3 images and 4 texts, counted from 0, got (0, -1)": lambda: cross_modal(
         rows(3), rows(4), torch.tensor([[0, -1]])
     ),
     "ks must be whole numbers >= 1, got (1, 0)": lambda: cross_modal(rows(3), rows(3), both(3), ks=(1, 0)),

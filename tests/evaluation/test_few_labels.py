@@ -80,10 +80,10 @@ def test_classes_may_have_any_numbers_and_the_test_part_may_lack_some():
 
 
 CASES = {
-    "train must have at least one labelled item, got none": lambda: few_labels(
+    "train embeddings must have at least one label, got none": lambda: few_labels(
         rows(3), torch.full((3,), -1), rows(3), labels(3), per_class=1
     ),
-    "test must have at least one labelled item, got none": lambda: few_labels(
+    "test embeddings must have at least one label, got none": lambda: few_labels(
         rows(3), labels(3), rows(3), torch.full((3,), -1), per_class=1
     ),
     "test embeddings must be finite, got NaN or infinity": lambda: few_labels(

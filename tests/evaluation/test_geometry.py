@@ -67,7 +67,7 @@ def test_verdicts_say_what_happened_and_the_figures_behind_it():
     assert verdict(geometry(few)).startswith("partly collapsed: few of the 512 directions are used (effective rank ")
     cone = torch.ones(300, 32, dtype=torch.float64) + 0.2 * sphere
     assert verdict(geometry(cone)).startswith("not collapsed, but narrow: ")
-    assert verdict(geometry(sphere[:1])) == "there is one item only: nothing can be said of a collapse"
+    assert verdict(geometry(sphere[:1])) == "there is only one item, so a collapse cannot be measured"
 
 
 def test_rounding_is_no_direction():
@@ -81,7 +81,7 @@ def test_embeddings_of_zero_are_no_sphere():
     half = rows(200, 16)
     half[::2] = 0
     found = geometry(half)
-    assert verdict(found) == f"collapsed: 100 of 200 items have the embedding zero {see('collapse')}"
+    assert verdict(found) == f"collapsed: 100 of 200 items have an embedding of zero {see('collapse')}"
     assert uniformity(torch.zeros(5, 3)) == 0
     assert mean_cosine(torch.zeros(5, 3)) == 0
 
@@ -93,7 +93,7 @@ def test_points_on_a_line_are_called_so_in_two_dimensions_too():
 
 
 def test_mistakes_are_one_sentence():
-    with pytest.raises(ValueError, match=r"^geometry's embeddings must be finite, got NaN or infinity$"):
+    with pytest.raises(ValueError, match=r"^embeddings must be finite, got NaN or infinity$"):
         geometry(torch.full((3, 2), math.nan))
     with pytest.raises(ValueError, match=r"^pairs must have the same shape, got \(3, 2\) and \(4, 2\)$"):
         alignment(torch.ones(3, 2), torch.ones(4, 2))

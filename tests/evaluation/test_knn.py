@@ -129,9 +129,13 @@ NAN = torch.full((3, 6), math.nan, dtype=torch.float64)
 CASES = {
     "train embeddings must be finite, got NaN or infinity": lambda: knn(NAN, labels(3), rows(3), labels(3)),
     "test embeddings must be finite, got NaN or infinity": lambda: knn(rows(3), labels(3), rows(3) / 0, labels(3)),
-    "train must have at least one labelled item, got none": lambda: knn(rows(3), labels(3) * 0 - 1, rows(3), labels(3)),
-    "test must have at least one labelled item, got none": lambda: knn(rows(3), labels(3), rows(0), labels(0)),
-    "test must be (n, d) with labels (n,), got (3, 6) and (2,)": lambda: knn(rows(3), labels(3), rows(3), labels(2)),
+    "train embeddings must have at least one label, got none": lambda: knn(
+        rows(3), labels(3) * 0 - 1, rows(3), labels(3)
+    ),
+    "test embeddings must have at least one label, got none": lambda: knn(rows(3), labels(3), rows(0), labels(0)),
+    "test embeddings must be (n, d) with labels (n,), got (3, 6) and (2,)": lambda: knn(
+        rows(3), labels(3), rows(3), labels(2)
+    ),
     "k must be at least 1 and temperature positive, got 0 and 0.07": lambda: knn(
         rows(3), labels(3), rows(3), labels(3), k=0
     ),

@@ -150,30 +150,30 @@ def test_prompts_in_half_precision_are_not_averaged_in_it():
 
 
 CASES = {
-    "images embeddings must be finite, got NaN or infinity": lambda: zero_shot(
+    "image embeddings must be finite, got NaN or infinity": lambda: zero_shot(
         rows(3, 6) * math.nan, labels(3), rows(8, 2, 6)
     ),
-    "prompts embeddings must be finite, got NaN or infinity": lambda: zero_shot(
-        rows(3, 6), labels(3), rows(8, 2, 6) / 0
-    ),
-    "images must have at least one labelled item, got none": lambda: zero_shot(
+    "prompts must be finite, got NaN or infinity": lambda: zero_shot(rows(3, 6), labels(3), rows(8, 2, 6) / 0),
+    "image embeddings must have at least one label, got none": lambda: zero_shot(
         rows(3, 6), labels(3) * 0 - 1, rows(8, 2, 6)
     ),
-    "images must be (n, d) with labels (n,), got (3, 6) and (2,)": lambda: zero_shot(
+    "image embeddings must be (n, d) with labels (n,), got (3, 6) and (2,)": lambda: zero_shot(
         rows(3, 6), labels(2), rows(8, 2, 6)
     ),
     "labels must be whole numbers, got torch.float32": lambda: zero_shot(rows(3, 6), labels(3).float(), rows(8, 2, 6)),
-    "labels must be below 8, the classes that have prompts, got 8": lambda: zero_shot(
+    "labels must be below 8, the number of classes, got 8": lambda: zero_shot(
         rows(3, 6), torch.tensor([0, 8, 1]), rows(8, 2, 6)
     ),
-    "prompts must be (c, t, d), at least one, got shape (8, 6)": lambda: zero_shot(rows(3, 6), labels(3), rows(8, 6)),
-    "prompts must be (c, t, d), at least one, got shape (8, 0, 6)": lambda: zero_shot(
+    "prompts must be of shape (c, t, d) with c, t >= 1, got (8, 6)": lambda: zero_shot(
+        rows(3, 6), labels(3), rows(8, 6)
+    ),
+    "prompts must be of shape (c, t, d) with c, t >= 1, got (8, 0, 6)": lambda: zero_shot(
         rows(3, 6), labels(3), rows(8, 0, 6)
     ),
-    "prompts must be (c, t, d), at least one, got shape (0, 2, 6)": lambda: zero_shot(
+    "prompts must be of shape (c, t, d) with c, t >= 1, got (0, 2, 6)": lambda: zero_shot(
         rows(3, 6), labels(3), rows(0, 2, 6)
     ),
-    "images and prompts must have one d, got 6 and 5": lambda: zero_shot(rows(3, 6), labels(3), rows(8, 2, 5)),
+    "images and prompts must have the same d, got 6 and 5": lambda: zero_shot(rows(3, 6), labels(3), rows(8, 2, 5)),
 }
 
 

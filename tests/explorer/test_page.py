@@ -194,7 +194,7 @@ def test_what_makes_an_answer_doubtful_is_shown(visit, captioned_server):
     page.fill("#words", "a red zzz")
     page.press("#words", "Enter")
     page.wait_for_selector("#message.bad")
-    assert page.inner_text("#message") == "no caption had zzz in training, so what is found for that means nothing"
+    assert page.inner_text("#message") == "no training caption contains zzz, so the results for it mean nothing"
     assert found(page), "and what was found"
     page.fill("#words", "a red square")
     page.press("#words", "Enter")

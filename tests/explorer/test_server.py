@@ -338,7 +338,7 @@ def test_vectors_have_pictures_of_their_own(tmp_path):
         assert all(picture.max() > picture.min() for picture in pictures)
         assert not np.array_equal(pictures[0], pictures[1])
         assert server.json("/about")["takes"] is None
-        said = "vectors are asked for by id, got the file the file"
+        said = "vectors can only be searched by id, got the file the file"
         assert server.refusal("/upload", method="POST", body=b"x") == (400, said)
 
 
@@ -386,6 +386,6 @@ def test_a_collapse_is_said_on_the_page_and_in_the_terminal(run, tmp_path):
 
 def test_words_that_no_caption_had_are_named_beside_what_is_found(captioned_server):
     found = captioned_server.json("/find?words=a%20red%20zzz%20square%20qqq")
-    assert found["note"] == "no caption had zzz, qqq in training, so what is found for that means nothing"
+    assert found["note"] == "no training caption contains zzz, qqq, so the results for it mean nothing"
     assert found["found"]
     assert captioned_server.json("/find?words=a%20red%20square")["note"] is None

@@ -111,7 +111,7 @@ CASES = {
     "proximal must be finite and not negative, got -1": lambda: losses.nce(
         A, B, LONG, log_partition=0.0, items=9, proximal=-1.0
     ),
-    "proximal needs previous, the queries' slots as they were, got None": lambda: losses.nce(
+    "proximal needs previous, the queries' slots before this step, got None": lambda: losses.nce(
         A, B, LONG, log_partition=0.0, items=9, proximal=1.0
     ),
     "previous must be of shape (4, 3) like query, got (6, 3)": lambda: losses.nce(

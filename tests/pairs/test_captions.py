@@ -213,7 +213,7 @@ def test_matches_of_a_few():
 # --- errors --------------------------------------------------------------------------------------------
 
 CASES = {
-    "captions must have one or more texts of each item, got an item without": lambda: pairs_of([["a"], []]),
+    "captions must have at least one text for each item, got an item without any": lambda: pairs_of([["a"], []]),
     "tokens must have one row a caption, 3, got 2": lambda: Across((("a", "b"), ("c",)), torch.ones(2, 4).long()),
 }
 
@@ -226,5 +226,7 @@ def test_errors_to_the_letter(sentence):
 
 
 def test_no_items_are_refused():
-    with pytest.raises(ValueError, match=r"^captions must have one or more texts of each item, got an item without$"):
+    with pytest.raises(
+        ValueError, match=r"^captions must have at least one text for each item, got an item without any$"
+    ):
         Across((), torch.ones(0, 4).long())

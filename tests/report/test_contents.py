@@ -397,7 +397,7 @@ def test_a_future_is_shown_as_an_item_and_its_window(cpc):
     pairs = found["pairs"]
     assert pairs["columns"] == ["item", "window"]
     assert pairs["rows"] == [[i, 8 + i] for i in range(8)]
-    assert "has to find the rest of it among frames of all windows" in pairs["note"]
+    assert "has to find the rest of it among the frames of all windows" in pairs["note"]
     views = trainer.learner.views(trainer.batches.at(0), "first")[:8]
     tiles = pictures.of_views(views, trainer.learner.augmentation, trainer.plan.items)
     shown = picture(pairs["sprite"]).reshape(-1, SIDE, SIDE, 3)[8:16]

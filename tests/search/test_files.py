@@ -82,7 +82,7 @@ def test_an_altered_byte_is_refused(folder, kind, where):
     data = bytearray(path.read_bytes())
     data[int(where * len(data))] ^= 1
     path.write_bytes(data)
-    assert refusal(folder) == f"{path} is altered, the SHA-256 is not the one written down: {AGAIN}"
+    assert refusal(folder) == f"{path} is damaged, its SHA-256 is not the recorded one: {AGAIN}"
 
 
 @pytest.mark.parametrize("kind", ["flat"])
@@ -91,10 +91,10 @@ def test_any_altered_byte_of_the_json_is_refused(folder):
     data = path.read_bytes()
     for place in range(0, len(data), 3):
         path.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
-        assert refusal(folder) == (f"the index in {folder} is torn or altered, its JSON has another SHA-256: {AGAIN}")
+        assert refusal(folder) == (f"the index in {folder} is damaged, its JSON has another SHA-256: {AGAIN}")
     for length in range(0, len(data), 7):
         path.write_bytes(data[:length])
-        assert "torn or altered" in refusal(folder)
+        assert "damaged" in refusal(folder)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -103,7 +103,7 @@ def test_a_torn_file_is_refused(folder, kind, left):
     path = large_file(folder, kind)
     size = path.stat().st_size
     path.write_bytes(path.read_bytes()[:left])
-    assert refusal(folder) == f"{path} is torn, expected {size} bytes, got {left}: {AGAIN}"
+    assert refusal(folder) == f"{path} is incomplete, expected {size} bytes, got {left}: {AGAIN}"
 
 
 @pytest.mark.parametrize("kind", ["hnsw"])
@@ -118,7 +118,7 @@ def test_faiss_sees_no_byte_that_was_not_written_by_it(folder, kind, monkeypatch
     monkeypatch.setattr(files.structures, "read", lambda *_: pytest.fail("it was handed to FAISS"))
     path = large_file(folder, kind)
     path.write_bytes(path.read_bytes()[::-1])
-    assert "altered" in refusal(folder)
+    assert "damaged" in refusal(folder)
 
 
 @pytest.mark.parametrize("kind", ["flat", "hnsw"])
@@ -137,7 +137,7 @@ def assert_refused_when(folder, key, value):
     path = folder / "index.json"
     about = json.loads(path.read_bytes())["index"] | {key: value}
     path.write_bytes(files._document(json.dumps(about).encode()))
-    assert refusal(folder) == f"the index in {folder} cannot be read by the FAISS and numpy that are here: {AGAIN}"
+    assert refusal(folder) == f"the index in {folder} cannot be read by the installed FAISS and NumPy: {AGAIN}"
 
 
 @pytest.mark.parametrize("kind", ["flat"])

@@ -265,9 +265,9 @@ def test_without_faiss_only_flat_works(monkeypatch):
 @pytest.mark.parametrize(
     ("vectors", "kind", "sentence"),
     [
-        (np.ones(3, dtype=np.float32), "flat", "vectors must be (n, d), got shape (3,)"),
-        (np.ones((3, 0), dtype=np.float32), "flat", "vectors must be (n, d), got shape (3, 0)"),
-        (np.ones((0, 3), dtype=np.float32), "flat", "vectors must be at least one, got shape (0, 3)"),
+        (np.ones(3, dtype=np.float32), "flat", "vectors must be of shape (n, d), got (3,)"),
+        (np.ones((3, 0), dtype=np.float32), "flat", "vectors must be of shape (n, d), got (3, 0)"),
+        (np.ones((0, 3), dtype=np.float32), "flat", "vectors must have at least one row, got shape (0, 3)"),
         (np.ones((3, 2), dtype=np.int64), "flat", "vectors must be floating-point numbers, got int64"),
         (rows([[1, np.nan]]), "flat", "vectors must be finite, got NaN or infinity"),
         (rows([[1, np.inf]]), "flat", "vectors must be finite, got NaN or infinity"),
@@ -275,7 +275,7 @@ def test_without_faiss_only_flat_works(monkeypatch):
         (
             clouds(9_999, 2, 1),
             "ivfpq",
-            "ivfpq must have at least 10,000 items, got 9,999: flat is exact and quick there",
+            "ivfpq needs at least 10,000 items, got 9,999: use flat, which is exact and fast enough",
         ),
     ],
 )
@@ -288,14 +288,14 @@ def test_what_cannot_be_indexed(vectors, kind, sentence):
 @pytest.mark.parametrize(
     ("queries", "k", "exclude", "sentence"),
     [
-        (rows([1, 2]), 1, None, "queries must be (n, 2), got shape (2,)"),
-        (rows([[1, 2, 3]]), 1, None, "queries must be (n, 2), got shape (1, 3)"),
+        (rows([1, 2]), 1, None, "queries must be of shape (n, 2), got (2,)"),
+        (rows([[1, 2, 3]]), 1, None, "queries must be of shape (n, 2), got (1, 3)"),
         (rows([[1, np.nan]]), 1, None, "queries must be finite, got NaN or infinity"),
         (rows([[1, 2]]), 0, None, "k must be a whole number >= 1, got 0"),
         (rows([[1, 2]]), 1.5, None, "k must be a whole number >= 1, got 1.5"),
         (rows([[1, 2]]), True, None, "k must be a whole number >= 1, got True"),
-        (rows([[1, 2]]), 1, [0, 1], "exclude must be a place for each of 1 queries, got int64 (2,)"),
-        (rows([[1, 2]]), 1, [0.5], "exclude must be a place for each of 1 queries, got float64 (1,)"),
+        (rows([[1, 2]]), 1, [0, 1], "exclude must be one place for each of 1 queries, got int64 (2,)"),
+        (rows([[1, 2]]), 1, [0.5], "exclude must be one place for each of 1 queries, got float64 (1,)"),
         (rows([[1, 2]]), 1, [3], "exclude must be places below 3, got 3 to 3"),
         (rows([[1, 2]]), 1, [-1], "exclude must be places below 3, got -1 to -1"),
     ],

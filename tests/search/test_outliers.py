@@ -61,5 +61,5 @@ def test_what_cannot_be_asked(count, n, k):
     with pytest.raises(SearchError) as error:
         outliers(clouds(count, 3, 1), n, k)
     assert str(error.value) == (
-        f"outliers must be of two or more items, n and k at least 1, got {count} items, n {n} and k {k}"
+        f"outliers need at least two items, and n and k at least 1, got {count} items, n {n} and k {k}"
     )

@@ -91,7 +91,7 @@ def test_where_neighbours_agree_nobody_is_suspect():
     [
         ([0, 1], 1, 1, 0.07, "labels must be one whole number for each of 3 items, got int64 (2,)"),
         ([0.0, 1, 2], 1, 1, 0.07, "labels must be one whole number for each of 3 items, got float64 (3,)"),
-        ([0, -1, -1], 1, 1, 0.07, "suspects must be among two or more labelled items, got 1"),
+        ([0, -1, -1], 1, 1, 0.07, "suspects need at least two labelled items, got 1"),
         ([0, 1, 1], 0, 1, 0.07, "n and k must be at least 1, temperature positive, got 0, 1 and 0.07"),
         ([0, 1, 1], 1, 0, 0.07, "n and k must be at least 1, temperature positive, got 1, 0 and 0.07"),
         ([0, 1, 1], 1, 1, 0.0, "n and k must be at least 1, temperature positive, got 1, 1 and 0"),

@@ -235,7 +235,10 @@ MISTAKES = {
     "text.name": ("text_tinny", r"^unknown text.name 'text_tinny'; did you mean text_tiny\?$"),
     "text.vocabulary": (10, r"^text.vocabulary must be at least 259, since every byte is a token, got 10$"),
     "text.dropout": (1.0, r"^text.dropout must be a share from 0 to below 1, got 1$"),
-    "encoder.head": ("none", r"^head none needs encoders of one width for images and text, got 24 and 128$"),
+    "encoder.head": (
+        "none",
+        r"^encoder.head none needs encoders of the same width for images and text, got 24 and 128$",
+    ),
 }
 
 
@@ -246,10 +249,10 @@ def test_settings_of_the_text_tower_are_checked(tmp_path, key):
         trainer(tmp_path, **{key: value})
 
 
-@pytest.mark.parametrize(("key", "what"), [("captions", "caption"), ("group", "group")])
+@pytest.mark.parametrize(("key", "what"), [("captions", "have the same caption"), ("group", "belong to one group")])
 def test_where_there_is_nothing_to_tell_apart_it_says_so(tmp_path, key, what):
     source = pictures() | {"captions": [f"p {i}" for i in range(60)], key: ["the same"] * 60}
-    with pytest.raises(RecipeError, match=rf"^there is nothing to tell apart in .*: all items are of one {what}$"):
+    with pytest.raises(RecipeError, match=rf"^there are no negatives in .*: all items {what}$"):
         trainer(tmp_path, source=source)
 
 
@@ -263,7 +266,7 @@ def test_captions_that_are_cut_are_counted(tmp_path):
     source = pictures() | {"captions": [" ".join(map(str, range(i))) + "." for i in range(60)]}
     Trainer(make_plan(source, "clip", QUICK | {"data.test": 0.0}, progress=False), tmp_path, Ear())
     (sentence,) = heard
-    assert sentence.endswith("of 60 captions are longer than the 32 tokens that text_tiny reads, and are cut")
+    assert sentence.endswith("of 60 captions are longer than the 32 tokens that text_tiny reads, and are truncated")
 
 
 def test_a_loss_without_a_temperature_says_none():

@@ -170,9 +170,9 @@ def refused(source, method=None, **asked):
 
 def test_a_mixture_that_cannot_work_is_refused_in_a_sentence():
     ready = series()
-    assert refused("digits", "cpc") == "pairs future needs sequences, which have one, got images in digits"
+    assert refused("digits", "cpc") == "pairs future needs sequences, got images in digits"
     assert refused(np.zeros((40, 5), np.float32), "moco", pairs__kind="future") == (
-        "pairs future needs sequences, which have one, got vectors in an array of shape (40, 5)"
+        "pairs future needs sequences, got vectors in an array of shape (40, 5)"
     )
     assert refused(ready, "simclr", pairs__kind="future") == (
         "pairs future looks frames up among others, which only loss info_nce scores, got nt_xent"
@@ -201,7 +201,7 @@ def test_a_mixture_that_cannot_work_is_refused_in_a_sentence():
 @pytest.mark.parametrize("horizon", [8, 9, 100])
 def test_a_horizon_behind_the_end_of_every_window_is_refused(horizon):
     assert refused(series(), "cpc", pairs__horizon=horizon) == (
-        f"pairs.horizon must be below the frames of a window, 8 in 32 samples, got {horizon}"
+        f"pairs.horizon must be below the 8 frames of a window of 32 samples, got {horizon}"
     )
     assert planned(series(), "cpc", pairs__horizon=7).recipe.pairs.horizon == 7
 
@@ -220,7 +220,7 @@ def test_a_window_a_horizon_and_candidates_are_one_at_least(asked, got):
 
 
 def test_a_window_of_one_frame_has_no_future():
-    assert refused(series(), "cpc", pairs__window=5) == "pairs.window must be two frames of 4 samples at least, got 5"
+    assert refused(series(), "cpc", pairs__window=5) == "pairs.window must be at least two frames of 4 samples, got 5"
 
 
 def test_data_that_is_all_test_part_is_refused():
@@ -327,7 +327,7 @@ def test_what_is_chosen_for_sequences_is_said():
         "method cpc: a sequence has a future to be predicted",
         "encoder.name = sensors: 2 channels of a series",
         "training.batch_size = 64: each sequence has many frames",
-        "optimizer.lr = 0.001: products of rows of any length are learned in smaller steps",
+        "optimizer.lr = 0.001: dot products of unnormalised rows need smaller steps",
         "pairs.window = 60: three quarters of the training sequences are at most 60 samples long, in whole frames of 4",
     )
     assert (ready.recipe.encoder.head, ready.recipe.pairs.preset, ready.recipe.pairs.horizon) == ("steps", "none", 12)
