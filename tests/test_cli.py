@@ -185,7 +185,7 @@ TOLD = {
     "--devices -1": "training.devices must be at least 1, got -1",
     "--precision 8": "unknown training.precision '8', expected one of 32, bf16-mixed, 16-mixed, 64-true",
     "--init weights.pt": "weights must be a file or a run's folder, got weights.pt, which does not exist",
-    "--recipe recipe.toml": "recipe not readable: recipe.toml (No such file or directory)",
+    "--recipe recipe.toml": "recipe recipe.toml cannot be read: No such file or directory",
 }
 MIXTURES = {
     "--method moco --keys bank": (
@@ -254,7 +254,9 @@ def test_a_recipe_that_cannot_be(here, text, sentence):
 
 def test_a_recipe_that_is_no_text(here):
     (here / "my.toml").write_bytes(b"\xff\xfe\xfd")
-    assert refused("digits", "--recipe", "my.toml") == "recipe my.toml is not TOML: expected text, got other bytes"
+    assert (
+        refused("digits", "--recipe", "my.toml") == "recipe my.toml is not TOML: expected UTF-8 text, got other bytes"
+    )
 
 
 # Places that cannot be
@@ -498,11 +500,11 @@ def test_a_recipe_nested_deeply_is_one_sentence(here):
     deep = 50_000
     (here / "deep.toml").write_text("seed = " + "[\n" * deep + "]" * 9 + "\n")
     sentence = refused("digits", "--recipe", "deep.toml")
-    assert sentence == "recipe deep.toml must be sections of plain values, got some that are nested too deeply"
+    assert sentence == "recipe deep.toml must have sections of plain values, got deeply nested ones"
     for text in (f"seed = {'[' * deep}{']' * deep}", "seed = " + "{a = " * deep, "[" + "a." * deep + "a]\nseed = 1"):
         (here / "deep.toml").write_text(text)
         sentence = refused("digits", "--recipe", "deep.toml")
-        assert sentence.startswith("recipe deep.toml must have lines of at most 10,000 letters, got one of ")
+        assert sentence.startswith("recipe deep.toml must have lines of at most 10,000 characters, got one of ")
     assert refused("digits", "--set", f"seed={'[' * deep}") == f"seed must be a whole number, got '{'[' * 99}…"
 
 
@@ -510,8 +512,11 @@ def test_a_recipe_nested_deeply_is_one_sentence(here):
     ("text", "sentence"),
     [
         ("seed = 1" + "0" * 5000, r"recipe my\.toml is not TOML: .*"),
-        ("seed = 1" + "0" * 50, r"seed must be a number of at most 64 bits, got one of 167"),
-        ("[optimizer]\nlr = 1" + "0" * 400, r"optimizer\.lr must be a number of at most 64 bits, got one of 1,329"),
+        ("seed = 1" + "0" * 50, r"seed must be a number of at most 64 bits, got one of 167 bits"),
+        (
+            "[optimizer]\nlr = 1" + "0" * 400,
+            r"optimizer\.lr must be a number of at most 64 bits, got one of 1,329 bits",
+        ),
         ("[data]\nsize = '" + "x" * 5000 + "'", "data\\.size must be a whole number, got 'x{99}…"),
     ],
 )
@@ -521,9 +526,9 @@ def test_a_number_or_a_text_beyond_all_measure(here, text, sentence):
 
 
 def test_only_a_regular_file_of_bounded_size_is_a_recipe(here):
-    assert refused("digits", "--recipe", "/dev/zero") == "recipe not readable: /dev/zero (not a regular file)"
+    assert refused("digits", "--recipe", "/dev/zero") == "recipe /dev/zero cannot be read: not a regular file"
     os.mkfifo("pipe")
-    assert refused("digits", "--recipe", "pipe") == "recipe not readable: pipe (not a regular file)"
+    assert refused("digits", "--recipe", "pipe") == "recipe pipe cannot be read: not a regular file"
     with (here / "large.toml").open("wb") as file:
         file.truncate(2 << 20)
-    assert refused("digits", "--recipe", "large.toml") == "recipe not readable: large.toml (more than 1 MiB)"
+    assert refused("digits", "--recipe", "large.toml") == "recipe large.toml cannot be read: more than 1 MiB"

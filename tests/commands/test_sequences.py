@@ -166,8 +166,13 @@ def test_mistakes_are_one_sentence(heard, tones, moved, run):
         likewise.evaluate(heard, layer="head")
     with pytest.raises(DataError, match=r"^the encoder takes sequences of 2 channels, got sequences of 1 channel in "):
         likewise.evaluate(moved[1].encoder, tones, progress=False)
-    assert sentence("train", tones, "--column", "pitch") == "columns must be like y=digit, got 'pitch'"
-    assert sentence("evaluate", heard, "--column", "y=") == "columns must be like y=digit, got 'y='"
+    assert (
+        sentence("train", tones, "--column", "pitch")
+        == "columns must be given as ROLE=NAME, such as y=digit, got 'pitch'"
+    )
+    assert (
+        sentence("evaluate", heard, "--column", "y=") == "columns must be given as ROLE=NAME, such as y=digit, got 'y='"
+    )
     assert sentence("train", tones, "--column", "label=pitch").endswith(", got 'label'")
     assert sentence("train", tones, "--column", "y=digit") == (
         f"expected a column of {tones} as y, one of audio, offsets, pitch, player, rate, got 'digit'"

@@ -139,12 +139,12 @@ def test_settings_are_toml_or_else_strings():
 
 def test_files_that_are_no_recipe_are_refused_in_one_sentence(tmp_path):
     missing = tmp_path / "none.toml"
-    assert refused(lambda: read_toml(missing)) == f"recipe not readable: {missing} (No such file or directory)"
-    assert refused(lambda: read_toml(tmp_path)) == f"recipe not readable: {tmp_path} (Is a directory)"
+    assert refused(lambda: read_toml(missing)) == f"recipe {missing} cannot be read: No such file or directory"
+    assert refused(lambda: read_toml(tmp_path)) == f"recipe {tmp_path} cannot be read: Is a directory"
     path = tmp_path / "recipe.toml"
     assert refused(lambda: read(tmp_path, "seed 3")).startswith(f"recipe {path} is not TOML: Expected '='")
     path.write_bytes(b"\xff\xfe\x00")
-    assert refused(lambda: read_toml(path)) == f"recipe {path} is not TOML: expected text, got other bytes"
+    assert refused(lambda: read_toml(path)) == f"recipe {path} is not TOML: expected UTF-8 text, got other bytes"
 
 
 def test_a_choice_is_refused_with_the_nearest_or_all_of_them():
