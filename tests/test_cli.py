@@ -442,7 +442,7 @@ def test_what_nobody_foresaw_is_one_sentence_with_an_exit_code_of_its_own(here, 
     result = command("train", "digits")
     assert (result.exit_code, result.stdout) == (70, "")
     assert result.stderr == (
-        f"likewise: an error that likewise should have foreseen, {words}; likewise --debug shows where\n"
+        f"likewise: unexpected error, probably a bug in likewise: {words}; likewise --debug shows the traceback\n"
     )
     shown = command("--debug", "train", "digits")
     assert shown.exit_code == 70
@@ -458,7 +458,8 @@ def test_what_fails_while_it_is_printed_is_one_sentence_too(monkeypatch):
     result = command("methods")
     assert result.exit_code == 70
     assert result.stderr == (
-        "likewise: an error that likewise should have foreseen, ValueError: no table; likewise --debug shows where\n"
+        "likewise: unexpected error, probably a bug in likewise: ValueError: no table; "
+        "likewise --debug shows the traceback\n"
     )
 
 

@@ -106,7 +106,9 @@ def test_pixels_of_0_to_1_give_the_features_of_embed_in_any_batch(run, here, for
     out = here / "new" / "folder" / f"digits.{ENDINGS[format]}"
     assert [here / name for name in files] == [out, Path(f"{out}.json"), out.with_name(CARD)]
     assert sorted(out.parent.iterdir()) == sorted(here / name for name in files)
-    assert re.fullmatch(r"read back and run with batches of 1, 3, 8: the encoder's features to \d\.\de-\d\d", checked)
+    assert re.fullmatch(
+        r"checked: the exported file gives the encoder's outputs to \d\.\de-\d\d, in batches of 1, 3, 8", checked
+    )
     expected = run.encoder.embed("digits", progress=False).vectors
     pixels = data.open("digits").array.astype(np.float32) / 255
     network = network_of(out)
