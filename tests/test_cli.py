@@ -189,31 +189,31 @@ TOLD = {
 }
 MIXTURES = {
     "--method moco --keys bank": (
-        "keys by bank and dictionary bank go together: a slot is both an item's key and its entry, "
+        "keys by bank and dictionary bank need each other, because the bank stores the keys, "
         "got keys by bank and dictionary queue"
     ),
     "--method simclr --dictionary queue": (
         "loss nt_xent scores a batch against itself, so its dictionary must be batch, got queue"
     ),
     "--method simclr --keys momentum": (
-        "loss nt_xent takes every row as query and as key, so keys must be by encoder, got momentum"
+        "loss nt_xent uses every row as query and as key, so keys must be by encoder, got momentum"
     ),
     "--method e2e --loss nce": (
-        "loss nce needs noise of known probability, which only dictionary bank draws, got batch"
+        "loss nce needs negatives drawn with a known probability, which only dictionary bank provides, got batch"
     ),
     "--method instdisc --pairs groups": (
-        "dictionary bank keeps one slot an item, so its pairs must be views, got groups"
+        "dictionary bank stores one key for each item, so pairs must be views, got groups"
     ),
     "--method bank --set pairs.symmetric=true": (
-        "pairs.symmetric needs two views of an item, but with dictionary bank there is one"
+        "pairs.symmetric needs two views of an item, but dictionary bank uses only one"
     ),
     "--method supcon --set pairs.symmetric=true": (
-        "pairs.symmetric has no meaning for loss sup_con, which is symmetric already"
+        "pairs.symmetric cannot be used with loss sup_con, which is already symmetric"
     ),
     "--method supcon --set loss.policy=hardest:4": (
-        "loss.policy weighs the negatives of info_nce and nt_xent, got loss sup_con"
+        "loss.policy works only with losses info_nce and nt_xent, got sup_con"
     ),
-    "--method triplet --set loss.learnable=true": "loss.learnable needs a temperature, which loss triplet has not",
+    "--method triplet --set loss.learnable=true": "loss.learnable needs a loss with a temperature, got triplet",
 }
 
 

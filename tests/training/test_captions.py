@@ -168,7 +168,7 @@ def test_batch_norm_is_refused_in_chunks(tmp_path):
 
 @pytest.mark.parametrize("method", ["moco", "instdisc"])
 def test_chunks_are_for_pairs_that_the_encoder_makes(tmp_path, method):
-    with pytest.raises(RecipeError, match=r"^training.chunk embeds pairs in parts and then scores them together, so"):
+    with pytest.raises(RecipeError, match=r"^training.chunk embeds a batch in parts and then scores it as a whole, so"):
         trainer(tmp_path, method, **CHUNKED)
 
 
@@ -317,7 +317,7 @@ def test_it_starts_from_another_run_and_may_freeze_it(tmp_path):
 
 
 def test_only_what_was_learned_can_be_frozen(tmp_path):
-    with pytest.raises(RecipeError, match=r"^encoder.frozen keeps the weights that encoder.init names, "):
+    with pytest.raises(RecipeError, match=r"^encoder.frozen keeps the weights of encoder.init unchanged, "):
         trainer(tmp_path, **{"encoder.frozen": True})
 
 

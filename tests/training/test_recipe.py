@@ -253,7 +253,7 @@ def test_what_is_asked_for_in_vain_is_said_in_the_plan():
     asked = {"loss.margin": 3.0, "dictionary.size": 12, "text.dropout": 0.5, "pairs.negatives": "both"}
     ready = plan.make_plan("digits", "simclr", asked, progress=False)
     assert [text for text in ready.chosen if text.startswith("note")] == [
-        "note that loss.margin = 3.0 is not used: it is no option of loss nt_xent",
-        "note that dictionary.size = 12 is not used: it is no option of dictionary batch",
-        "note that text.dropout = 0.5 is not used: it is no option of pairs views",
+        "note that loss.margin = 3.0 has no effect: loss nt_xent does not use it",
+        "note that dictionary.size = 12 has no effect: dictionary batch does not use it",
+        "note that text.dropout = 0.5 has no effect: pairs views does not use it",
     ]
