@@ -524,7 +524,7 @@ MISTAKES = {
     "--out net.pt --format onnx": "--out must end in .onnx for onnx, got net.pt",
     "--out net.pt --format tflite": "format must be safetensors, onnx or torchscript, got 'tflite'",
     "--out net.pt --layer neck": "layer must be backbone or head, got 'neck'",
-    "--out there.pt": "--out must be a new file, got there.pt, which is there",
+    "--out there.pt": "--out must be a new file, got there.pt, which exists",
     "--out file/net.pt": "file/net.pt could not be written: File exists",
     "--out carded/net.pt": f"carded/{CARD} is not of likewise, and is not written over: export into another folder",
 }
@@ -580,12 +580,12 @@ class Network(nn.Module):
         return features
 """
 EXPECTED = r"^own:Network as {} must give the encoder's features to 0\.0001 with a batch of 1, got "
-HINT = r"; len\(x\), unlike x\.shape\[0\], and an if of Python are constants in such a file$"
+HINT = r"; note that tracing turns len\(x\) and Python's if into constants, but not x\.shape\[0\]$"
 LINES = {
     "features = torch.cat([features, torch.ones(len(images), 1)], dim=1)": rf"{EXPECTED}[^\n]* 8[^\n]*{HINT}",
     "features = features + torch.zeros(len(images), 4)": rf"{EXPECTED}the shape \(8, 4\){HINT}",
-    "features = features if len(images) > 7 else 2 * features": rf"{EXPECTED}0\.5 of the largest entry{HINT}",
-    "features = features / 0": r"^own:Network gives features that are no finite numbers: there is nothing to export$",
+    "features = features if len(images) > 7 else 2 * features": rf"{EXPECTED}a difference of 0\.5{HINT}",
+    "features = features / 0": r"^own:Network gives features that are not finite, so it is not exported$",
 }
 
 
