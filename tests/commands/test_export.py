@@ -512,7 +512,7 @@ def test_a_fine_tuned_network_says_so(run, here):
     of = f"accuracy of {found.test} test items, after {found.labels} labels"
     assert f"| fine-tuned | {found.finetuned:.3f} | {of} |\n| from scratch | {found.scratch:.3f} | {of} |" in card
     assert f"1 epochs of {found.batch_size}, adamw" in card
-    assert "seed 0; the same for both" in card
+    assert "seed 0; both are trained in the same way" in card
 
 
 # What cannot be.
