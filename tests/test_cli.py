@@ -279,7 +279,7 @@ def test_a_run_is_not_written_over(here):
     assert command("train", "digits", *QUICK, "--out", "run").exit_code == 0
     before = {path: path.read_bytes() for path in (here / "run").rglob("*") if path.is_file()}
     assert refused("digits", *QUICK, "--out", "run") == (
-        "run holds a run already: --resume goes on with it, another --out starts a new one"
+        "run already holds a run: use --resume to continue it, or another --out to start a new one"
     )
     assert {path: path.read_bytes() for path in (here / "run").rglob("*") if path.is_file()} == before
     changed = refused("digits", *QUICK, "--out", "run", "--resume", "--lr", "0.5")

@@ -460,13 +460,13 @@ def test_the_card_says_what_was_measured_and_on_what(run, here):
     assert run.encoder.about["fingerprint"] in card
     assert (run.folder / "recipe.toml").read_text() in card
     assert card.count("```") % 2 == 0
-    assert "Not said yet" in card.split("## Licence")[1]
+    assert "Not stated yet" in card.split("## Licence")[1]
 
 
 def test_what_people_write_around_the_card_stays(run, here):
     export(run.folder, "digits.onnx")
     card = here / CARD
-    card.write_text(f"Ours.\n\n{card.read_text().replace('Not said yet', 'MIT; not said')}\nBé\n")
+    card.write_text(f"Ours.\n\n{card.read_text().replace('Not stated yet', 'MIT; not said')}\nBé\n")
     (here / "theirs.onnx").touch()
     (here / "theirs.onnx.json").write_text("{}")  # which says nothing of an encoder
     export(run.folder, "digits.safetensors")
@@ -481,7 +481,7 @@ def test_what_people_write_around_the_card_stays(run, here):
 def test_another_encoder_has_a_card_and_a_folder_of_its_own(run, here):
     export(run.folder, "digits.onnx")
     before, other = (here / CARD).read_text(), made("mlp", **NETWORKS["mlp"])
-    with pytest.raises(ExportError, match=r"^MODEL_CARD\.md is of another encoder, .*: export into another folder$"):
+    with pytest.raises(ExportError, match=r"^MODEL_CARD\.md describes another encoder .*: export into another folder$"):
         export(other, "another.onnx")
     assert (here / CARD).read_text() == before
     assert not (here / "another.onnx").exists()
@@ -509,7 +509,7 @@ def test_a_fine_tuned_network_says_so(run, here):
     card = (here / "out" / CARD).read_text()
     assert "then fine-tuned with labels." in card
     assert f"- items trained on: 1,617, then fine-tuned on {found.labels}\n" in card
-    of = f"accuracy of {found.test} test items, after {found.labels} labels"
+    of = f"accuracy on {found.test} test items, trained on {found.labels} labels"
     assert f"| fine-tuned | {found.finetuned:.3f} | {of} |\n| from scratch | {found.scratch:.3f} | {of} |" in card
     assert f"1 epochs of {found.batch_size}, adamw" in card
     assert "seed 0; both are trained in the same way" in card
@@ -526,7 +526,7 @@ MISTAKES = {
     "--out net.pt --layer neck": "layer must be backbone or head, got 'neck'",
     "--out there.pt": "--out must be a new file, got there.pt, which exists",
     "--out file/net.pt": "file/net.pt could not be written: File exists",
-    "--out carded/net.pt": f"carded/{CARD} is not of likewise, and is not written over: export into another folder",
+    "--out carded/net.pt": f"carded/{CARD} was not written by likewise and is not overwritten: export into another folder",
 }
 
 

@@ -214,7 +214,7 @@ def test_told_to_end_while_it_is_built_it_can_be_resumed(source, tmp_path, undis
     result = train(source, tmp_path / "run")
     assert result.exit_code == 75, result.stderr
     assert last_line(result) == (
-        "likewise: stopped; --resume goes on from the last checkpoint, or from the start where there is none"
+        "likewise: stopped; --resume continues from the last checkpoint, or from the start if there is none"
     )
     assert train(source, tmp_path / "run", "--resume").exit_code == 0
     assert_same(tmp_path / "run", undisturbed)
@@ -226,7 +226,7 @@ def test_told_to_end_while_its_report_is_made_it_is_finished_and_makes_it_on_res
         patch.setattr(command_module, "contents", lambda *_: signal.raise_signal(signal.SIGTERM))
         result = train(source, folder)
     assert result.exit_code == 75, result.stderr
-    assert last_line(result) == "likewise: stopped; the run itself is finished, and --resume writes its report"
+    assert last_line(result) == "likewise: stopped; the training is finished, and --resume writes its report"
     assert len(likewise.load(folder).embed(source, progress=False).vectors) == 400
     assert not (folder / "report.html").exists()
     assert train(source, folder, "--resume").exit_code == 0

@@ -367,7 +367,8 @@ def test_ranks_need_a_program_that_can_be_started_anew(tmp_path, monkeypatch):
     with pytest.raises(RecipeError) as refused:
         likewise.train("digits", devices=2, steps=2, out=tmp_path / "run", progress=False)
     assert str(refused.value) == (
-        "several devices start this program anew, so it must be a file: call train in a script, or use the command"
+        "several devices start this program several times, so it must be a file: call train from a script, or "
+        "use the command line"
     )
     assert not (tmp_path / "run").exists()
 

@@ -185,7 +185,7 @@ def test_under_a_policy_there_is_no_chance_to_compare_with(tmp_path):
 
 
 def test_a_recipe_of_another_method_is_refused(tmp_path, digits):
-    with pytest.raises(RecipeError, match=r"is of method moco, got method simclr$"):
+    with pytest.raises(RecipeError, match=r"is for method moco, got method simclr$"):
         likewise.train("digits", method="simclr", recipe=digits.folder / "recipe.toml", out=tmp_path / "run")
 
 
