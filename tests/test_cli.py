@@ -487,7 +487,7 @@ def test_what_a_machine_has_no_memory_for_is_said_with_what_it_has(here, monkeyp
     monkeypatch.setattr("likewise.memory.total", lambda: 3 << 20)
     has = "of memory, and this machine has 3 MiB"
     for words, told in {
-        "--set data.size=900": f"data.size = 900 would take, for one image of 1,028 × 1,028 pixels, 3.02 MiB {has}",
+        "--set data.size=900": f"data.size = 900 stores each image as 1,028 × 1,028 pixels, which takes 3.02 MiB {has}",
         "--set data.size=64": f"1,797 images of 64 × 64 pixels would take 7.02 MiB {has}, in digits",
         "--set data.size=40": f"data.size = 40 and training.batch_size = 256 would take 3.12 MiB {has}",
         "--set encoder.dim=2000": f"encoder.dim = 2,000 and training.batch_size = 256 would take 3.91 MiB {has}",

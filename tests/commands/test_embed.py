@@ -312,7 +312,7 @@ def test_an_encoder_of_weights_that_are_no_numbers_is_refused(run, here):
     result = command(broken, "--out", "v.npy")
     assert result.exit_code == 1
     assert result.stderr == (
-        f"likewise: the weights of {broken} are not finite, conv1.weight for one: train again with a lower lr\n"
+        f"likewise: the weights of {broken} are not finite, such as conv1.weight: train again with a lower lr\n"
     )
     assert os.listdir() == ["run"]
 

@@ -151,7 +151,9 @@ def test_the_callers_encoder_stays_as_it_is(again):
 def test_a_run_on_arrays_has_no_data_to_go_back_to(tmp_path):
     vectors = np.random.default_rng(0).normal(size=(64, 5)).astype(np.float32)
     made = likewise.train(vectors, method="simclr", steps=2, batch_size=16, out=tmp_path / "run", progress=False)
-    with pytest.raises(RunError, match=r"^the data of the run is not there, .*: name it \(DATA or --data\)$"):
+    with pytest.raises(
+        RunError, match=r"^the data of the run, .*, cannot be found: say where it is \(DATA or --data\)$"
+    ):
         likewise.evaluate(made.folder)
 
 

@@ -526,7 +526,7 @@ MISTAKES = {
     "--out net.pt --layer neck": "layer must be backbone or head, got 'neck'",
     "--out there.pt": "--out must be a new file, got there.pt, which exists",
     "--out file/net.pt": "file/net.pt could not be written: File exists",
-    "--out carded/net.pt": f"carded/{CARD} was not written by likewise and is not overwritten: export into another folder",
+    "--out carded/net.pt": f"carded/{CARD} was not written by likewise and is not overwritten: ",
 }
 
 
@@ -545,7 +545,7 @@ def test_mistakes_end_in_one_sentence_and_leave_nothing(run, here, words):
 
 
 def test_the_head_of_pairs_future_is_no_embedding(sounds, here):
-    with pytest.raises(ValueError, match=r"^the head of pairs future says what comes next"):
+    with pytest.raises(ValueError, match=r"^the head of pairs future predicts what comes next"):
         export(sounds.folder, "net.onnx", layer="head")
 
 

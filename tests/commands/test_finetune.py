@@ -111,8 +111,8 @@ def test_an_unfinished_run_is_not_fine_tuned(run, here):
     shutil.copy(run.folder / "recipe.toml", "run")
     result = command("run")
     assert result.stderr == (
-        "likewise: run has no encoder.safetensors yet: the run has not finished; `likewise train` goes on with it, "
-        "given the same options and --resume\n"
+        "likewise: run has no encoder.safetensors yet, because its training has not finished; run the same "
+        "`likewise train` command with --resume to continue it\n"
     )
 
 

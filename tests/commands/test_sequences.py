@@ -162,7 +162,7 @@ def test_mistakes_are_one_sentence(heard, tones, moved, run):
         likewise.evaluate("tests.training.plain_encoder:of_sequences", series(60), by="frame", progress=False)
     with pytest.raises(ValueError, match=r"^by must be item or frame, got 'sample'$"):
         likewise.evaluate(heard, by="sample")
-    with pytest.raises(ValueError, match=r"^the head of pairs future says what comes next, not what an item is: "):
+    with pytest.raises(ValueError, match=r"^the head of pairs future predicts what comes next and embeds no item, so "):
         likewise.evaluate(heard, layer="head")
     with pytest.raises(DataError, match=r"^the encoder takes sequences of 2 channels, got sequences of 1 channel in "):
         likewise.evaluate(moved[1].encoder, tones, progress=False)

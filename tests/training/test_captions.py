@@ -387,7 +387,9 @@ def test_another_tokenizer_is_recognised(finished, tmp_path):
     folder = shutil.copytree(finished, tmp_path / "changed")
     other = likewise.data.tokens.Tokenizer.learned(["something else", "something entirely else"])
     (folder / "tokenizer.json").write_text(other.text)
-    with pytest.raises(RunError, match=r"^the tokenizer.json of .* is not that of its weights: \d+ tokens for \d+$"):
+    with pytest.raises(
+        RunError, match=r"^the tokenizer.json of .* does not fit its weights: expected \d+ tokens, got \d+$"
+    ):
         likewise.load(folder)
 
 

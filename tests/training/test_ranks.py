@@ -356,8 +356,8 @@ def test_a_rank_that_dies_ends_the_other_with_one_sentence(tmp_path, rank):
     assert process.returncode == (-signal.SIGKILL if rank == 0 else 1), process.stderr
     assert "Traceback" not in process.stderr
     assert [line for line in process.stderr.splitlines() if line.startswith("likewise: ")] == [
-        f"likewise: rank {rank} died, which ended the others too: look above for its last words, and whether memory "
-        "ran out; --resume goes on with the run"
+        f"likewise: rank {rank} died, so the others ended too: look above for its error, and check whether "
+        "memory ran out; --resume continues the run"
     ]
     assert not (tmp_path / "run" / "encoder.safetensors").exists()
 

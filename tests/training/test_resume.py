@@ -368,7 +368,7 @@ def test_a_damaged_checkpoint_is_told_of_and_the_one_before_it_used(cut_off, und
     result = CliRunner().invoke(app, words(cut_off, "moco", 2, "--resume"))
     assert result.exit_code == 0, result.stderr
     assert "note step-000021.json is passed over: its " in said(result)
-    assert ("torn" if damage == "torn" else "altered") in said(result)
+    assert ("incomplete" if damage == "torn" else "altered") in said(result)
     assert_same(cut_off, undisturbed())
 
 
@@ -472,7 +472,7 @@ def test_a_disk_that_fills_up_while_saving_is_one_sentence(tmp_path, undisturbed
     assert result.exit_code == 1
     assert result.stderr.splitlines()[-1] == (
         f"likewise: checkpoint of step 21 could not be written to {folder / 'checkpoints'}: "
-        "No space left on device; the ones before it are kept"
+        "No space left on device; earlier ones are kept"
     )
     assert "Traceback" not in result.stderr
     assert whole(folder).step == 14

@@ -83,7 +83,7 @@ def test_a_run_from_before_there_were_fits_crops(tmp_path):
     (run.folder / "recipe.toml").write_text(text.replace('fit = "crop"\n', ""))
     assert run.encoder.open({"x": x}, progress=False).array.shape == (20, 3, 8, 16)
     save_weights(run.folder, {"encoder": encoder.backbone}, about | {"fit": "squeeze"})
-    with pytest.raises(RunError, match=r"must fit by crop, pad or stretch, got 'squeeze'$"):
+    with pytest.raises(RunError, match=r"must have fit crop, pad or stretch, got 'squeeze'$"):
         likewise.load(run.folder)
 
 
@@ -144,7 +144,7 @@ def test_weights_that_are_not_the_recipes_are_one_sentence(tmp_path):
     run = trained("digits", tmp_path / "run")
     text = (run.folder / "recipe.toml").read_text()
     (run.folder / "recipe.toml").write_text(text.replace("dim = 8", "dim = 9"))
-    with pytest.raises(RunError, match=r"are not those of its recipe\.toml: one of them was changed$"):
+    with pytest.raises(RunError, match=r"do not fit its recipe\.toml: one of them was changed$"):
         likewise.load(run.folder)
 
 
@@ -294,7 +294,9 @@ def test_an_encoder_of_the_future_is_frames_and_contexts(ahead):
 
 
 def test_the_head_of_the_future_is_no_layer_of_an_item(ahead):
-    with pytest.raises(ValueError, match=r"^the head of pairs future says what comes next, not what an item is: layer"):
+    with pytest.raises(
+        ValueError, match=r"^the head of pairs future predicts what comes next and embeds no item, so layer"
+    ):
         ahead.encoder.embed(series(), layer="head")
 
 
