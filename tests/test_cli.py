@@ -131,7 +131,7 @@ TOLD = {
     "--steps 0": "steps must be at least 1, got 0",
     "--encoder mlp": "mlp takes vectors, got images; resnet_tiny and others take those",
     "--batch-size 1": "training.batch_size must be 2 or more, got 1",
-    "--batch-size 9 --devices 2": "training.batch_size must be 2 or more, and a multiple of 2 for as many ranks, got 9",
+    "--batch-size 9 --devices 2": "training.batch_size must be 2 or more, and a multiple of the 2 ranks, got 9",
     "--method mocco": "unknown method 'mocco'; did you mean moco?",
     "--method zzz": "unknown method 'zzz', expected one of " + ", ".join(methods.METHODS),
     "--encoder resnet81": "got 'resnet81'; did you mean 'resnet18'?",
@@ -176,7 +176,7 @@ TOLD = {
     "--set loss.policy=hard": "unknown loss.policy 'hard'; did you mean hardest?",
     "--set loss.policy=hardest:x": "loss.policy must be like hardest:16 or debiased:0.1, got 'hardest:x'",
     "--lr -1": "optimizer.lr must be positive, got -1",
-    "--lr 1e308": "optimizer.lr must be at most 3.4e38, as weights are, got 1e+308",
+    "--lr 1e308": "optimizer.lr must be at most 3.4e38, the largest float32, got 1e+308",
     "--temperature 0": "temperature must be positive",
     "--steps -1": "steps must be at least 1, got -1",
     "--devices 0": "training.devices must be at least 1, got 0",
@@ -293,7 +293,7 @@ def test_names_with_brackets_are_shown_as_they_are(here):
     np.save(here / name / "x.npy", np.random.default_rng(0).normal(size=(40, 5)))
     result = command("train", f"{name}/x.npy", *QUICK, "--out", f"{name}/run", "--resume")
     assert result.exit_code == 0, (result.stderr, result.exception)
-    assert f"there is no checkpoint in {name}/run: starting afresh" in result.stderr
+    assert f"there is no checkpoint in {name}/run: starting from the beginning" in result.stderr
     assert f"{name}/x.npy: 40 vectors" in result.stderr
 
 

@@ -187,7 +187,7 @@ def test_the_columns_of_a_run_stand_in_its_recipe_and_hold_for_what_is_done_with
     assert encoder.recipe.data.columns == "y=pitch"
     assert encoder.open().classes == ("high", "low", "middle")
     assert encoder.open(columns={"y": "player"}).classes == ("0", "1", "2")
-    assert "was finished already" in command("train", encoder.recipe.data.source, "--out", heard, "--resume").stderr
+    assert "was already finished" in command("train", encoder.recipe.data.source, "--out", heard, "--resume").stderr
 
 
 def test_an_encoder_of_sequences_is_fine_tuned(moved, tmp_path):

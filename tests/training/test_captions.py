@@ -159,7 +159,7 @@ def test_batch_norm_is_refused_in_chunks(tmp_path):
     with pytest.raises(RecipeError) as error:
         trainer(tmp_path, **CHUNKED | {"encoder.name": "resnet_tiny"})
     assert str(error.value) == (
-        "training.chunk embeds a batch in parts, whose batch statistics would be others than the batch's: choose an "
+        "training.chunk embeds a batch in parts, which changes the statistics of batch norm: choose an "
         "encoder and a head without batch norm, such as vit_tiny and mlp, got resnet_tiny and linear"
     )
     with pytest.raises(RecipeError, match=r"got vit_tiny and mlp_bn$"):
@@ -348,7 +348,7 @@ def test_a_run_does_not_go_on_with_another_tokenizer(finished, tmp_path):
     folder = shutil.copytree(finished, tmp_path / "changed")
     kept = (folder / "tokenizer.json").read_text()
     (folder / "tokenizer.json").write_text(kept + "\n")
-    with pytest.raises(RunError, match=r"^the tokenizer.json in .* is not the one that the run began with$"):
+    with pytest.raises(RunError, match=r"^the tokenizer.json in .* is not the one that the run started with$"):
         likewise.train(pictures(), method="clip", out=folder, settings=QUICK, resume=True, progress=False)
     (folder / "tokenizer.json").unlink()
     likewise.train(pictures(), method="clip", out=folder, settings=QUICK, resume=True, progress=False)

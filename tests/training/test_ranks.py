@@ -291,7 +291,7 @@ def test_keys_are_shuffled_over_ranks(two):
 def test_a_signal_to_one_rank_ends_both_and_they_go_on_to_the_bit(two):
     for rank in range(2):
         told = json.loads((two / f"rank {rank}.json").read_text())["told"]
-        assert told == "stopped after step 2 of 4; --resume goes on from there"
+        assert told == "stopped after step 2 of 4; --resume continues from there"
     assert_same(two / "told" / "moco, batch norm", two / "moco, batch norm")
 
 

@@ -122,7 +122,7 @@ def test_weights_without_their_preprocessing_are_one_sentence(digits, tmp_path, 
     encoder = digits.encoder
     about = {key: value for key, value in encoder.about.items() if key != name}
     save_weights(tmp_path / "run", {"encoder": encoder.backbone}, about)
-    with pytest.raises(RunError, match=rf"must have their pre-processing with them, got no {name}$"):
+    with pytest.raises(RunError, match=rf"must come with their pre-processing, got no {name}$"):
         likewise.load(tmp_path / "run")
 
 
@@ -375,7 +375,7 @@ HOSTILE = {
 )
 def test_a_pre_processing_that_cannot_be_is_one_sentence(digits, tmp_path, name, value, words):
     folder = with_metadata(digits, tmp_path / "run", json.dumps(dict(digits.encoder.about) | {name: value}))
-    sentence = rf"^the weights of {folder} must have their pre-processing with them, {words}$"
+    sentence = rf"^the weights of {folder} must come with their pre-processing, {words}$"
     with pytest.raises(RunError, match=sentence):
         likewise.load(folder)
     with pytest.raises(RunError, match=sentence):  # whoever starts from it
@@ -388,7 +388,7 @@ def test_a_pre_processing_that_cannot_be_is_one_sentence(digits, tmp_path, name,
         ("[" * 100_000, "cannot be read: their pre-processing is nested too deeply"),
         ('{"a": ' * 100_000 + "1" + "}" * 100_000, "cannot be read: their pre-processing is nested too deeply"),
         ("{", "cannot be read: .*"),
-        ("[]", "must have their pre-processing with them, got no modality, .*"),
+        ("[]", "must come with their pre-processing, got no modality, .*"),
         ("1" + "0" * 5000, "cannot be read: .*"),
     ],
     ids=["deep list", "deep object", "torn", "list", "number"],
