@@ -340,7 +340,7 @@ def test_any_captions_can_be_shown_also_where_nothing_was_held_out(tmp_path):
     assert not any(figure["name"].startswith("recall") for figure in found["figures"])
     assert "Recall@10, image → text" not in [chart["title"] for chart in found["charts"]]
     words = found["words"]
-    assert "Captions of 42 items, and" in words["note"]
+    assert "Some captions of 42 items, each" in words["note"]
     assert len(words["rows"]) == len(AWKWARD), "a caption of several items is asked for once"
     assert {row["query"]["name"] for row in words["rows"]} >= {AWKWARD[0], *AWKWARD[3:]}
     for row in words["rows"]:
@@ -410,7 +410,7 @@ def test_the_histogram_of_a_future_is_of_frames_that_are_there(cpc):
     first, second, ids = module.some_pairs(trainer.learner, trainer.batches.at(trainer.total - 1))
     assert len(first) == len(second) == len(ids)
     assert (ids >= 0).all()
-    assert f"within the {len(ids):,} pairs" in note
+    assert f"within and between {len(ids):,} pairs" in note
     for heap in found["histogram"]["series"]:
         assert sum(heap["shares"]) == pytest.approx(1, abs=1e-5)
 
