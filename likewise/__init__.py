@@ -1,6 +1,6 @@
-"""likewise learns which of your data are alike, with no labels.
+"""likewise learns which of your data are alike, without labels.
 
-Nothing is imported until it is asked for, so `import likewise` costs next to nothing.
+Submodules and functions are imported when they are first used, so that `import likewise` is fast.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""`python -m likewise` is `likewise`."""
+"""Run the command line as `python -m likewise`."""
 
 from likewise.cli import main
 

@@ -1,6 +1,7 @@
-"""The command line: parses, calls one function of the library, prints.
+"""The command line: each command parses its arguments, calls one function of the library and prints the result.
 
-Nothing heavy is imported before a command is chosen, so that help answers at once.
+Commands import what they need when they run, so that `--help` answers at once. In docstrings, `\\b` keeps the line
+breaks of the paragraph after it.
 """
 
 from pathlib import Path
@@ -9,36 +10,22 @@ from typing import Annotated
 import typer
 
 from likewise import __version__, endings
-from likewise.endings import INTERRUPTED, Guarded, said_in_one_sentence
-from likewise.printing import say, show, show_figures, show_found, show_json
+from likewise import arguments as args
+from likewise.endings import INTERRUPTED, GuardedGroup, report_errors
+from likewise.printing import say, show, show_figures, show_json, show_matches
 from likewise.training.signals import exit_on_signal
 
 app = typer.Typer(
-    cls=Guarded,
-    help="Learn which of your data are alike, with no labels.",
+    cls=GuardedGroup,
+    help="Learn which of your data are alike, without labels. Begin with `likewise demo` or `likewise train DATA`.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
 
 
-Columns = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--column",
-        metavar="ROLE=NAME",
-        help="Which column or array is what. Of a table: sequence, time, y, group, is_test, channels=ax+ay+az. "
-        "Of an .npz: x, y, group (or speaker, subject), is_test, class_names, views, captions=title+keywords, "
-        "audio, offsets, rate, channels (their names).",
-    ),
-]
-Trust = Annotated[
-    bool, typer.Option("--trust", help="Run the code (module:callable) that a run or recipe from elsewhere names.")
-]
-
-
-def show_version(wanted: bool) -> None:
-    if wanted:
+def show_version(is_wanted: bool) -> None:
+    if is_wanted:
         typer.echo(f"likewise {__version__}")
         raise typer.Exit
 
@@ -48,61 +35,50 @@ def options(
     version: Annotated[
         bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print the version and exit.")
     ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Print the traceback of an error; goes before the command.")
+    ] = False,
 ) -> None:
-    """What every command shares."""
+    """Handle the options that come before a command."""
     endings.shows_traceback = debug
 
 
 @app.command()
 def train(
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="DATA",
-            help="A folder of images, audio or CSV files, .npy, .npz, idx, CIFAR, Parquet or tar shards; "
-            "or digits, mnist5k, sounds, shapes.",
-        ),
-    ],
-    method: Annotated[
-        str | None, typer.Option(help="See `likewise methods`; chosen for the data if not given.")
-    ] = None,
-    pairs: Annotated[str | None, typer.Option(help="What should agree: views, groups, future, captions.")] = None,
-    keys: Annotated[str | None, typer.Option(help="Who makes the keys: encoder, momentum, bank.")] = None,
-    dictionary: Annotated[
-        str | None, typer.Option(help="Where queries are looked up: batch, queue, bank, nearest.")
-    ] = None,
-    loss: Annotated[
-        str | None,
-        typer.Option(
-            help="How the look-up is scored: info_nce, nt_xent, symmetric_info_nce, sigmoid, nce, pair_margin, "
-            "triplet, sup_con, dcl."
-        ),
-    ] = None,
-    encoder: Annotated[
-        str | None, typer.Option(help="resnet_tiny, resnet18, vit_tiny, audio_16k, … or module:callable.")
-    ] = None,
-    column: Columns = None,
-    init: Annotated[str | None, typer.Option(metavar="FILE|RUN", help="Weights to start from.")] = None,
-    frozen: Annotated[bool, typer.Option("--frozen", help="Keep the encoder of --init as it is.")] = False,
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="The run's folder; else runs/DATA-METHOD.")] = None,
-    epochs: Annotated[int | None, typer.Option(help="Passes over the data.")] = None,
-    steps: Annotated[int | None, typer.Option(help="Steps, instead of epochs.")] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Items a step, over all ranks.")] = None,
-    lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
+    source: args.TrainData,
+    method: args.Method = None,
+    pairs: args.Pairs = None,
+    keys: Annotated[str | None, typer.Option(help="What encodes the keys: encoder, momentum or bank.")] = None,
+    dictionary: args.Dictionary = None,
+    loss: args.Loss = None,
+    encoder: args.TrainEncoder = None,
+    column: args.Columns = None,
+    init: args.Init = None,
+    frozen: args.Frozen = False,
+    out: args.TrainOut = None,
+    epochs: Annotated[int | None, typer.Option(help="Number of passes over the data.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Number of training steps, instead of --epochs.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Items per step, over all devices together.")] = None,
+    lr: Annotated[float | None, typer.Option(help="Peak learning rate.")] = None,
     temperature: Annotated[float | None, typer.Option(help="Temperature of the loss.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Every draw follows from it.")] = None,
-    devices: Annotated[int | None, typer.Option(help="Processes on this machine.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Random seed.")] = None,
+    devices: Annotated[int | None, typer.Option(help="Number of devices to use, one process each.")] = None,
     precision: Annotated[str | None, typer.Option(help="32, bf16-mixed, 16-mixed or 64-true.")] = None,
-    recipe: Annotated[Path | None, typer.Option(metavar="FILE", help="A recipe in TOML.")] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one value of the recipe.")
-    ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
-    trust: Trust = False,
+    recipe: args.Recipe = None,
+    settings: args.Settings = None,
+    resume: args.Resume = False,
+    trust: args.Trust = False,
 ) -> None:
-    """Pre-train an encoder on images, with captions or without, vectors or sequences; no labels are needed."""
-    with said_in_one_sentence(), exit_on_signal(INTERRUPTED):
+    """Train an encoder on images, image-caption pairs, audio, sensor data or vectors. No labels are needed.
+
+    \b
+    Examples:
+      likewise train photos/
+      likewise train digits --method simclr --steps 500 --out runs/digits
+      likewise train photos/ --set dictionary.size=4096 --set training.log_every=50
+      likewise train photos/ --resume
+    """
+    with report_errors(), exit_on_signal(INTERRUPTED):
         from likewise.commands.train import train as run_training
 
         run = run_training(
@@ -139,35 +115,32 @@ def train(
 
 @app.command()
 def evaluate(
-    encoder: Annotated[
-        str,
-        typer.Argument(metavar="RUN", help="A run's folder, module:callable, or embeddings as .npz or .parquet."),
-    ],
-    data: Annotated[str | None, typer.Option(metavar="DATA", help="What to embed; the run's own if not given.")] = None,
-    test: Annotated[
-        str | None, typer.Option(metavar="DATA", help="What to classify; a held-out part of --data if not given.")
-    ] = None,
-    layer: Annotated[str | None, typer.Option(help="backbone or head; head for images and words if not given.")] = None,
-    labels: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Names of the classes, one a line, to classify by words alone.")
-    ] = None,
-    template: Annotated[
-        list[str] | None, typer.Option(metavar="TEXT", help="A prompt for --labels, as in 'a photo of a {}'.")
-    ] = None,
-    by: Annotated[str, typer.Option(help="item, or frame for single frames of sequences.")] = "item",
-    column: Columns = None,
-    k: Annotated[int, typer.Option("-k", help="Neighbours that vote.")] = 20,
-    temperature: Annotated[float, typer.Option(help="Temperature of their vote.")] = 0.07,
-    size: Annotated[int | None, typer.Option(help="Side of the images that a module:callable is given.")] = None,
-    seed: Annotated[int, typer.Option(help="Every draw follows from it.")] = 0,
-    trust: Trust = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+    encoder: args.EvaluateEncoder,
+    data: args.EvaluateData = None,
+    test: args.TestData = None,
+    layer: args.Layer = None,
+    labels: args.EvaluateLabels = None,
+    template: args.Template = None,
+    by: Annotated[str, typer.Option(help="Evaluate each item, or each frame of a sequence: item or frame.")] = "item",
+    column: args.Columns = None,
+    k: Annotated[int, typer.Option("-k", help="Number of neighbours that vote in k-NN classification.")] = 20,
+    temperature: Annotated[float, typer.Option(help="Temperature that weights the neighbours' votes.")] = 0.07,
+    size: Annotated[int | None, typer.Option(help="Image size in pixels for a module:callable.")] = None,
+    seed: args.Seed = 0,
+    trust: args.Trust = False,
+    as_json: args.AsJson = False,
 ) -> None:
-    """Say how good an encoder is, beside raw input and beside itself before training."""
-    with said_in_one_sentence():
+    """Measure how good an encoder is, compared with the raw input and with the same encoder before training.
+
+    \b
+    Examples:
+      likewise evaluate runs/photos
+      likewise evaluate runs/photos --data other-photos/ --json
+    """
+    with report_errors():
         from likewise.commands.evaluate import evaluate as run_evaluation
 
-        found = run_evaluation(
+        figures = run_evaluation(
             encoder,
             data,
             test,
@@ -183,31 +156,34 @@ def evaluate(
             trust=trust,
             progress=not as_json,
         )
-    show_json(found) if as_json else show_figures(found)
+    show_json(figures) if as_json else show_figures(figures)
 
 
 @app.command()
 def finetune(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's folder.")],
-    data: Annotated[str | None, typer.Option(metavar="DATA", help="Labelled data; the run's own if not given.")] = None,
-    test: Annotated[
-        str | None, typer.Option(metavar="DATA", help="What to classify; a held-out part of --data if not given.")
-    ] = None,
-    labels: Annotated[float, typer.Option(help="Share of the labels that is used.")] = 0.1,
-    column: Columns = None,
-    epochs: Annotated[int | None, typer.Option(help="Passes over the labelled items.")] = None,
-    batch_size: Annotated[int, typer.Option(help="Items a step.")] = 64,
+    run: args.RunFolder,
+    data: args.FinetuneData = None,
+    test: args.TestData = None,
+    labels: Annotated[float, typer.Option(help="Share of the labels to train on, such as 0.1 for 10 %.")] = 0.1,
+    column: args.Columns = None,
+    epochs: args.FinetuneEpochs = None,
+    batch_size: Annotated[int, typer.Option(help="Items per step.")] = 64,
     lr: Annotated[float, typer.Option(help="Learning rate.")] = 0.001,
-    seed: Annotated[int, typer.Option(help="Every draw follows from it.")] = 0,
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep the fine-tuned network here.")] = None,
-    trust: Trust = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+    seed: args.Seed = 0,
+    out: args.FinetuneOut = None,
+    trust: args.Trust = False,
+    as_json: args.AsJson = False,
 ) -> None:
-    """Train encoder and classifier on a share of the labels, against the same network from scratch."""
-    with said_in_one_sentence():
+    """Fine-tune the encoder and a classifier on a few labels, compared with the same network trained from scratch.
+
+    \b
+    Examples:
+      likewise finetune runs/digits --labels 0.1
+    """
+    with report_errors():
         from likewise.commands.finetune import finetune as run_finetuning
 
-        found = run_finetuning(
+        result = run_finetuning(
             run,
             data,
             test,
@@ -222,19 +198,19 @@ def finetune(
             progress=not as_json,
         )
     if as_json:
-        show_json(found.as_dict())
+        show_json(result.as_dict())
     else:
-        show(found.table(), found.note())
+        show(result.table(), result.note())
 
 
 @app.command()
 def report(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A finished run's folder.")],
-    data: Annotated[str | None, typer.Option(metavar="DATA", help="Where its data are now, if they moved.")] = None,
-    trust: Trust = False,
+    run: args.RunFolder,
+    data: args.ReportData = None,
+    trust: args.Trust = False,
 ) -> None:
-    """Write the report of a finished run again, from what stands in its folder."""
-    with said_in_one_sentence():
+    """Write the HTML report of a finished run again, from the files in its folder."""
+    with report_errors():
         from likewise.commands.report import report as run_report
 
         page = run_report(run, data, trust=trust)
@@ -243,19 +219,21 @@ def report(
 
 @app.command()
 def embed(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's folder.")],
-    source: Annotated[
-        str | None, typer.Argument(metavar="DATA", help="What to embed; the run's own data if not given.")
-    ] = None,
-    out: Annotated[
-        Path, typer.Option(metavar="FILE", help="A new .parquet (id, path, label, vector), .npz or .npy.")
-    ] = Path("vectors.parquet"),
-    layer: Annotated[str | None, typer.Option(help="backbone or head; head for images and words if not given.")] = None,
-    column: Columns = None,
-    trust: Trust = False,
+    run: args.RunFolder,
+    source: args.EmbedData = None,
+    out: args.EmbedOut = Path("vectors.parquet"),
+    layer: args.Layer = None,
+    column: args.Columns = None,
+    trust: args.Trust = False,
 ) -> None:
-    """Write the vector of every item, with its id, path and label."""
-    with said_in_one_sentence():
+    """Write the embedding of every item to a file, with its id, path and label.
+
+    \b
+    Examples:
+      likewise embed runs/photos
+      likewise embed runs/photos more-photos/ --out more.npz
+    """
+    with report_errors():
         from likewise.commands.embed import embed as run_embedding
 
         path = run_embedding(run, source, out=out, layer=layer, columns=named(column), trust=trust)
@@ -264,55 +242,59 @@ def embed(
 
 @app.command()
 def export(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's folder.")],
-    out: Annotated[Path, typer.Option(metavar="FILE", help="A new file, in .safetensors, .onnx, .pt or .ts.")],
-    format: Annotated[  # noqa: A002  # the option's name
-        str | None, typer.Option(help="safetensors, onnx or torchscript; by the ending of --out if not given.")
-    ] = None,
-    layer: Annotated[str | None, typer.Option(help="backbone or head; head for images and words if not given.")] = None,
-    trust: Trust = False,
+    run: args.RunFolder,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="New file: .safetensors, .onnx, .pt or .ts.")],
+    format: args.Format = None,  # noqa: A002  # the option's name
+    layer: args.Layer = None,
+    trust: args.Trust = False,
 ) -> None:
-    """Write the encoder for other programs, with its pre-processing and a model card beside it."""
-    with said_in_one_sentence():
+    """Export the encoder for use in other programs, with its pre-processing and a model card.
+
+    \b
+    Examples:
+      likewise export runs/photos --out encoder.onnx
+    """
+    with report_errors():
         from likewise.commands.export import export as run_export
         from likewise.modalities.modality import BATCHES
 
-        found = run_export(run, out, format=format, layer=layer, trust=trust)
-    for path in found.files:
+        exported = run_export(run, out, format=format, layer=layer, trust=trust)
+    for path in exported.files:
         say(str(path))
     batches = ", ".join(map(str, BATCHES))
-    say(f"read back and run with batches of {batches}: the encoder's features to {found.difference:.1e}")
+    say(f"checked: the exported file gives the encoder's outputs to {exported.difference:.1e}, in batches of {batches}")
 
 
 @app.command()
 def search(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's folder.")],
-    query: Annotated[
-        str | None, typer.Argument(metavar="QUERY", help="A file, an item's id, or words for a run of clip.")
-    ] = None,
-    data: Annotated[str | None, typer.Option(metavar="DATA", help="Where to look; the run's own if not given.")] = None,
-    k: Annotated[int, typer.Option("-k", help="How many are wanted.")] = 10,
-    duplicates: Annotated[
-        float | None, typer.Option(metavar="THRESHOLD", help="Groups of items that are so much alike.")
-    ] = None,
-    outliers: Annotated[int | None, typer.Option(metavar="N", help="The loneliest items.")] = None,
-    suspects: Annotated[int | None, typer.Option(metavar="N", help="Labels that their neighbours contradict.")] = None,
-    grid: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw what is found as a picture.")] = None,
-    kind: Annotated[str, typer.Option(help="flat, hnsw, ivfpq, or auto.")] = "auto",
-    index: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where the index is kept; else below the run.")
-    ] = None,
-    layer: Annotated[str | None, typer.Option(help="backbone or head; head for images and words if not given.")] = None,
-    column: Columns = None,
-    trust: Trust = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+    run: args.RunFolder,
+    query: args.Query = None,
+    data: args.SearchData = None,
+    k: Annotated[int, typer.Option("-k", help="Number of results.")] = 10,
+    duplicates: args.Duplicates = None,
+    outliers: args.Outliers = None,
+    suspects: args.Suspects = None,
+    grid: Annotated[Path | None, typer.Option(metavar="FILE", help="Save a picture of the results.")] = None,
+    kind: Annotated[str, typer.Option(help="Search index: flat (exact), hnsw, ivfpq or auto.")] = "auto",
+    index: args.Index = None,
+    layer: args.Layer = None,
+    column: args.Columns = None,
+    trust: args.Trust = False,
+    as_json: args.AsJson = False,
 ) -> None:
-    """Find what is like a file, an item or words; near-duplicates, lonely items, doubtful labels."""
-    with said_in_one_sentence():
+    """Find the items most like a file, an item or words; or find near-duplicates, outliers or doubtful labels.
+
+    \b
+    Examples:
+      likewise search runs/photos cat.jpg -k 5
+      likewise search runs/photos --duplicates 0.98 --grid duplicates.png
+      likewise search runs/captioned "a red car"
+    """
+    with report_errors():
         from likewise.commands.search import ROWS, in_rows
         from likewise.commands.search import search as run_search
 
-        found = run_search(
+        matches = run_search(
             run,
             query,
             data,
@@ -329,32 +311,33 @@ def search(
             progress=not as_json,
         )
     if as_json:
-        show_json(found)
+        show_json(matches)
     else:
-        show_found(found)
-    if grid is not None and found and not as_json:
-        some = f", of the first {ROWS} rows" if len(in_rows(found, k)) > ROWS else ""
-        say(f"picture in {grid}{some}")
+        show_matches(matches)
+    if grid is not None and matches and not as_json:
+        limit = f", of the first {ROWS} rows" if len(in_rows(matches, k)) > ROWS else ""
+        say(f"picture in {grid}{limit}")
 
 
 @app.command()
 def explore(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's folder; it may still be going on.")],
-    data: Annotated[
-        str | None, typer.Option(metavar="DATA", help="What to look at; the run's own if not given.")
-    ] = None,
-    table: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="More columns to colour by: .csv or .parquet with id or path.")
-    ] = None,
-    host: Annotated[str, typer.Option(help="Where to listen; beyond this machine only with a token.")] = "127.0.0.1",
-    port: Annotated[int | None, typer.Option(help="The port; 8720 or any that is free if not given.")] = None,
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Folder of a run, finished or still in training.")],
+    data: Annotated[str | None, typer.Option(metavar="DATA", help="Data to show. Default: the run's own data.")] = None,
+    table: args.Table = None,
+    host: args.Host = "127.0.0.1",
+    port: Annotated[int | None, typer.Option(help="Port. Default: 8720, or a free one if it is taken.")] = None,
     open_browser: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
-    layer: Annotated[str | None, typer.Option(help="backbone or head; head for images and words if not given.")] = None,
-    column: Columns = None,
-    trust: Trust = False,
+    layer: args.Layer = None,
+    column: args.Columns = None,
+    trust: args.Trust = False,
 ) -> None:
-    """Look into a run on a page: map, neighbours, search by file or words, curves while it goes on."""
-    with said_in_one_sentence():
+    """Explore a run in the browser: a map of the items, their neighbours, search, and live training curves.
+
+    \b
+    Examples:
+      likewise explore runs/photos --open
+    """
+    with report_errors():
         from likewise.commands.explore import explore as run_explorer
 
         run_explorer(
@@ -373,53 +356,51 @@ def explore(
 
 @app.command()
 def demo(
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="The run's folder; else runs/demo.")] = None,
-    steps: Annotated[int | None, typer.Option(help="Fewer steps make a quicker, worse encoder.")] = None,
-    seed: Annotated[int, typer.Option(help="Every draw follows from it.")] = 0,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for the run. Default: runs/demo.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Number of training steps; fewer are faster and worse.")] = None,
+    seed: args.Seed = 0,
 ) -> None:
-    """Train MoCo on 5,000 handwritten digits, and see what it learned without a label."""
-    with said_in_one_sentence():
+    """Train MoCo on 5,000 handwritten digits without labels, and measure what it learned."""
+    with report_errors():
         with exit_on_signal(INTERRUPTED):
             from likewise.commands.demo import demo as run_demo
 
-        run, found = run_demo(out, steps, seed)
-    show_figures(found)
+        run, figures = run_demo(out, steps, seed)
+    show_figures(figures)
     say(f"report in {run.report}")
 
 
 @app.command()
 def cache(
-    older_than: Annotated[
-        str | None, typer.Option(metavar="AGE", help="Remove what was not used for so long, as in 12h, 30d or 2w.")
-    ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Remove all that no process uses.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+    older_than: args.OlderThan = None,
+    everything: Annotated[bool, typer.Option("--all", help="Remove everything that no process is using.")] = False,
+    as_json: args.AsJson = False,
 ) -> None:
-    """List the decoded images and recordings that are kept for the next start, or remove them."""
-    with said_in_one_sentence():
-        from likewise.commands.cache import cache as look_into_cache
+    """List or remove the decoded images and recordings that likewise keeps to start faster."""
+    with report_errors():
+        from likewise.commands.cache import cache as run_cache
 
         if everything and older_than is not None:
             raise ValueError(f"give --older-than or --all, not both, got --older-than {older_than} and --all")
-        found = look_into_cache("0h" if everything else older_than)
+        state = run_cache("0h" if everything else older_than)
     if as_json:
-        show_json(found.as_dict())
-    elif found.entries:
-        show(found.table(), found.note())
+        show_json(state.as_dict())
+    elif state.entries:
+        show(state.table(), state.note())
     else:
-        typer.echo(found.note())
+        typer.echo(state.note())
 
 
 @app.command()
 def methods() -> None:
-    """Every method, its three answers, its paper and its settings."""
+    """List every method with its pairs, keys, dictionary, loss, default settings and paper."""
     from likewise.methods import table
 
     show(table())
 
 
 def named(columns: list[str] | None) -> dict[str, str] | None:
-    """`["y=digit"]` as {"y": "digit"}."""
+    """Parse the --column options, as in `["y=digit"]`, into {"y": "digit"}."""
     from likewise.recipe import parse_columns
 
     return None if columns is None else parse_columns(",".join(columns))

@@ -1,4 +1,4 @@
-"""How a command ends that cannot go on: in one sentence, with an exit code that says whose turn it is."""
+"""How a command ends when it fails: one sentence on standard error, and an exit code that says what kind of failure."""
 
 import errno
 import sys
@@ -12,31 +12,31 @@ from typer.core import TyperGroup
 
 from likewise.printing import say
 
-MISTAKE = 1  # exit code of what the user can mend
-DEFECT = 70  # exit code of what likewise should have foreseen (EX_SOFTWARE)
-INTERRUPTED = 75  # exit code of a run that was told to end and can be resumed (EX_TEMPFAIL)
+MISTAKE = 1  # exit code: the user can fix it
+DEFECT = 70  # exit code: a bug in likewise (EX_SOFTWARE)
+INTERRUPTED = 75  # exit code: the run was interrupted and can be resumed (EX_TEMPFAIL)
 
-shows_traceback = False  # on standard error, before the sentence: --debug
+shows_traceback = False  # --debug: print the traceback before the sentence
 
 
-class Guarded(TyperGroup):
-    """Ends a command that fails in a way nobody foresaw in one sentence too, with an exit code of its own."""
+class GuardedGroup(TyperGroup):
+    """Ends a command that raised an unexpected exception with one sentence and exit code 70."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except Exception as error:
-            # Typer ends its own errors, which have an exit code, and quietly one whose reader has gone.
-            gone = isinstance(error, OSError) and error.errno == errno.EPIPE
-            if gone or isinstance(error, typer.Abort) or hasattr(error, "exit_code"):
+            # Typer handles its own errors, which have an exit code, and ends quietly if the reader of a pipe is gone.
+            is_broken_pipe = isinstance(error, OSError) and error.errno == errno.EPIPE
+            if is_broken_pipe or isinstance(error, typer.Abort) or hasattr(error, "exit_code"):
                 raise
             words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-            end(f"an error that likewise should have foreseen, {words}; likewise --debug shows where", DEFECT)
+            end(f"unexpected error, probably a bug in likewise: {words}; likewise --debug shows the traceback", DEFECT)
 
 
 @contextmanager
-def said_in_one_sentence() -> Iterator[None]:
-    """Mistakes of people end in one sentence; --debug shows where it was said."""
+def report_errors() -> Iterator[None]:
+    """End the command with one sentence on an error that the user can fix, or when the run was interrupted."""
     from likewise.training.signals import Interrupted
 
     try:
@@ -49,13 +49,13 @@ def said_in_one_sentence() -> Iterator[None]:
     except Interrupted as error:
         from likewise import ranks
 
-        if ranks.is_first():  # all ranks were told
+        if ranks.is_first():  # every rank got the signal; only one reports it
             say(f"likewise: {error}", err=True)
         raise typer.Exit(INTERRUPTED) from None
 
 
 def end(words: str, code: int) -> NoReturn:
-    """End with one sentence for the error that is being handled."""
+    """Print one sentence about the error that is being handled, and exit."""
     if shows_traceback:
         typer.echo(traceback.format_exc(), err=True)
     say(f"likewise: {' '.join(words.split())}", err=True)

@@ -1,7 +1,7 @@
-"""The field on one screen: every method answers three questions, and the answers can be exchanged.
+"""All methods in one table. Every method answers three questions, and the answers can be combined freely.
 
-Which pairs should agree, which dictionary are they looked up in (and who makes its keys), which loss
-scores the look-up? A method is a row of `METHODS`; `refusal` says which mixtures cannot work, and why.
+Which pairs should agree? Where do a query's candidates come from, and what encodes them? Which loss scores them? A
+method is a row of `METHODS`. `refusal` says which combinations cannot work, and why.
 """
 
 from collections.abc import Iterable
@@ -18,9 +18,9 @@ from likewise.recipe import FORMAT, Recipe, RecipeError, check_choice, known_key
 
 @dataclass(frozen=True)
 class Method:
-    """A row of the table: three answers, the paper, and its settings of views, head and loss.
+    """A row of the table: the three answers, the paper, and the paper's settings for views, head and loss.
 
-    How long to train, and by which optimizer, is the recipe's: the papers' are for a million images.
+    Training length and optimizer are not part of a method, because the papers chose them for a million images.
     """
 
     paper: str
@@ -42,7 +42,7 @@ class Method:
         return answers | self.settings
 
 
-MOCO = {"encoder.bn_splits": 8}  # the paper's batch of 256 lay on 8 devices
+MOCO = {"encoder.bn_splits": 8}  # the paper trained a batch of 256 on 8 devices, each with its own statistics
 METHODS = {
     "pair": Method("Hadsell et al., 2006", "groups", "encoder", "batch", "pair_margin", {"loss.margin": 1.0}),
     "triplet": Method("Schroff et al., 2015", "groups", "encoder", "batch", "triplet", {"loss.margin": 0.2}),
@@ -153,8 +153,9 @@ METHODS = {
             "pairs.symmetric": True,
         },
     ),
-    # Its loss is the sum of both directions times 2τ; here it is their mean, so the weight is 4τ. The paper looks a
-    # query up among the keys of the other view; here, as in every symmetric method, among those of both views.
+    # The paper adds the losses of both directions and multiplies them by 2τ. Here they are averaged, so the weight is
+    # 4τ. In the paper a query's candidates are the keys of the other view; here, as in every symmetric method, they
+    # are the keys of both views.
     "moco_v3": Method(
         "Chen et al., 2021",
         "views",
@@ -178,37 +179,37 @@ METHODS = {
 
 
 def defaults(method: str) -> Recipe:
-    """Return the recipe of a method, before anything is chosen for the data."""
+    """Return the recipe of a method, before anything is adapted to the data."""
     check_choice("method", method, METHODS)
     return Recipe(method=method).with_values(METHODS[method].values)
 
 
 def refusal(recipe: Recipe) -> str | None:
-    """Say why this mixture cannot work, in one sentence; None where it can.
+    """Return one sentence that says why this combination cannot work, or None if it can.
 
-    What decides are properties that the parts declare, not their names.
+    The decision depends on properties that the parts declare, not on their names.
     """
     pairs, keys = PAIRS[recipe.pairs.kind], KEYS[recipe.keys.by]
     dictionary, loss = DICTIONARIES[recipe.dictionary.kind], LOSSES[recipe.loss.kind]
     if keys.from_slots != dictionary.one_slot_an_item:
         return (
-            "keys by bank and dictionary bank go together: a slot is both an item's key and its entry, "
+            "keys by bank and dictionary bank need each other, because the bank stores the keys, "
             f"got keys by {keys.name} and dictionary {dictionary.name}"
         )
     if loss.within_batch and dictionary.stores:
         return f"loss {loss.name} scores a batch against itself, so its dictionary must be batch, got {dictionary.name}"
     if loss.one_tower and not keys.with_gradient:
-        return f"loss {loss.name} takes every row as query and as key, so keys must be by encoder, got {keys.name}"
+        return f"loss {loss.name} uses every row as query and as key, so keys must be by encoder, got {keys.name}"
     if loss.needs_known_noise and not dictionary.knows_noise:
-        known = "noise of known probability, which only dictionary bank draws"
-        return f"loss {loss.name} needs {known}, got {dictionary.name}"
+        needed = "negatives drawn with a known probability, which only dictionary bank provides"
+        return f"loss {loss.name} needs {needed}, got {dictionary.name}"
     if dictionary.one_slot_an_item and not pairs.one_slot_an_item:
-        return f"dictionary {dictionary.name} keeps one slot an item, so its pairs must be views, got {pairs.name}"
+        return f"dictionary {dictionary.name} stores one key for each item, so pairs must be views, got {pairs.name}"
     if pairs.needs_frames and not loss.takes_frames:
-        return f"pairs {pairs.name} looks frames up among others, which only loss info_nce scores, got {loss.name}"
+        return f"pairs {pairs.name} compares frames of sequences, which only loss info_nce can do, got {loss.name}"
     if pairs.needs_frames != (recipe.encoder.head == STEPS):
         return (
-            f"pairs future and head {STEPS} go together, one matrix a step ahead, got pairs {pairs.name} "
+            f"pairs future and head {STEPS}, one matrix for each step ahead, need each other, got pairs {pairs.name} "
             f"and head {recipe.encoder.head}"
         )
     if recipe.pairs.symmetric and not pairs.two_views:
@@ -216,34 +217,34 @@ def refusal(recipe: Recipe) -> str | None:
     if recipe.encoder.predictor and not pairs.two_views:
         return f"encoder.predictor needs two views of an item, but pairs {pairs.name} has {pairs.sides_in_words}"
     if recipe.encoder.predictor and loss.one_tower:
-        return f"encoder.predictor is for queries alone, but loss {loss.name} takes every row as query and as key"
+        return f"encoder.predictor is for queries only, but loss {loss.name} uses every row as query and as key"
     if pairs.keys_learn and keys.by_copy:
         return (
-            f"pairs {pairs.name} has keys by the text tower, which learns by their gradient, so keys must be by "
-            f"encoder, got {keys.name}"
+            f"pairs {pairs.name} encodes keys with the text encoder, which is trained too, so keys must be by encoder, "
+            f"got {keys.name}"
         )
     if recipe.encoder.frozen and not recipe.encoder.init:
-        return "encoder.frozen keeps the weights that encoder.init names, and it names none"
+        return "encoder.frozen keeps the weights of encoder.init unchanged, but encoder.init is empty"
     if recipe.training.chunk and not (keys.with_gradient and pairs.in_chunks):
         return (
-            "training.chunk embeds pairs in parts and then scores them together, so keys must be by encoder and pairs "
-            f"views, groups or captions, got keys by {keys.name} and pairs {pairs.name}"
+            "training.chunk embeds a batch in parts and then scores it as a whole, so keys must be by encoder and "
+            f"pairs must be views, groups or captions, got keys by {keys.name} and pairs {pairs.name}"
         )
     if reason := pairs.refusal(recipe, dictionary):
         return reason
     if recipe.pairs.symmetric and dictionary.one_slot_an_item:
-        return f"pairs.symmetric needs two views of an item, but with dictionary {dictionary.name} there is one"
+        return f"pairs.symmetric needs two views of an item, but dictionary {dictionary.name} uses only one"
     if recipe.pairs.symmetric and loss.is_symmetric:
-        return f"pairs.symmetric has no meaning for loss {loss.name}, which is symmetric already"
+        return f"pairs.symmetric cannot be used with loss {loss.name}, which is already symmetric"
     if recipe.loss.policy and not loss.takes_policy:
-        return f"loss.policy weighs the negatives of info_nce and nt_xent, got loss {loss.name}"
+        return f"loss.policy works only with losses info_nce and nt_xent, got {loss.name}"
     if recipe.loss.learnable and loss.by_margin:
-        return f"loss.learnable needs a temperature, which loss {loss.name} has not"
+        return f"loss.learnable needs a loss with a temperature, got {loss.name}"
     return None
 
 
 def check_kinds(recipe: Recipe) -> None:
-    """Refuse names of parts that are not known."""
+    """Refuse unknown names of pairs, keys, dictionary and loss."""
     check_choice("pairs", recipe.pairs.kind, PAIRS)
     check_choice("keys", recipe.keys.by, KEYS)
     check_choice("dictionary", recipe.dictionary.kind, DICTIONARIES)
@@ -251,7 +252,7 @@ def check_kinds(recipe: Recipe) -> None:
 
 
 def check(recipe: Recipe) -> None:
-    """Refuse names that are not known and mixtures that cannot work."""
+    """Refuse unknown names, and combinations that cannot work."""
     check_kinds(recipe)
     reason = refusal(recipe)
     if reason:
@@ -259,7 +260,10 @@ def check(recipe: Recipe) -> None:
 
 
 def options(recipe: Recipe) -> dict[str, tuple[str, ...]]:
-    """Return the options of the parts that a recipe has chosen, by section; other sections are the same for all."""
+    """Return the option names that the recipe's pairs, keys, dictionary and loss use, by section.
+
+    Sections that are not in the result are the same for every recipe.
+    """
     pairs, dictionary = PAIRS[recipe.pairs.kind], DICTIONARIES[recipe.dictionary.kind]
     return {
         "pairs": ("kind", *pairs.options),
@@ -271,23 +275,26 @@ def options(recipe: Recipe) -> dict[str, tuple[str, ...]]:
 
 
 def used_keys(recipe: Recipe) -> set[str]:
-    """Return the keys that mean something for the parts that a recipe has chosen."""
-    known = options(recipe)
+    """Return the keys that have an effect in this recipe."""
+    used = options(recipe)
 
     def is_used(key: str) -> bool:
         section, _, name = key.rpartition(".")
-        return section not in known or name in known[section]
+        return section not in used or name in used[section]
 
     return {key for key in known_keys() if is_used(key)}
 
 
 def to_toml(recipe: Recipe) -> str:
-    """Return the recipe as TOML, with the options of the parts that it has chosen."""
+    """Return the recipe as TOML, with only the keys that have an effect."""
     return recipe.toml(used_keys(recipe))
 
 
 def read_recipe(path: str | Path) -> dict[str, Any]:
-    """Return the values of a recipe file; of the first format, without those that its parts have no use for."""
+    """Return the values of a recipe file, by dotted key.
+
+    Files of format 1 contain every key; the keys that have no effect are dropped.
+    """
     number, values = read_format(path)
     chosen = ("pairs.kind", "keys.by", "dictionary.kind", "loss.kind")
     if number == FORMAT or any(key not in values for key in chosen):
@@ -299,7 +306,7 @@ def read_recipe(path: str | Path) -> dict[str, Any]:
 
 
 def unused(recipe: Recipe, asked: Iterable[str]) -> list[str]:
-    """Return a sentence for each value that was asked for and that the chosen parts have no use for."""
+    """Return a sentence for each requested value that has no effect in this recipe."""
     used, sentences = used_keys(recipe), []
     chosen = {
         "pairs": f"pairs {recipe.pairs.kind}",
@@ -311,12 +318,12 @@ def unused(recipe: Recipe, asked: Iterable[str]) -> list[str]:
     for key in asked:
         if key not in used and recipe.value(key) != Recipe().value(key):
             part = chosen[key.partition(".")[0]]
-            sentences.append(f"note that {key} = {recipe.value(key)} is not used: it is no option of {part}")
+            sentences.append(f"note that {key} = {recipe.value(key)} has no effect: {part} does not use it")
     return sentences
 
 
 def table() -> list[list[str]]:
-    """Return the methods as rows of words, the head first."""
+    """Return the table that `likewise methods` prints, the header first."""
     head = ["method", "pairs", "keys by", "dictionary", "loss", "defaults", "paper"]
     return [head, *([name, *_words(name, method)] for name, method in METHODS.items())]
 

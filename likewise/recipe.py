@@ -1,6 +1,7 @@
-"""A recipe: everything that decides a run, in one frozen dataclass that reads and writes TOML.
+"""The recipe: every setting of a run, as one frozen dataclass that reads and writes TOML.
 
-A key that is not known is refused with the nearest one that is; a value that cannot be, with what was expected.
+The comments on the fields are the recipe reference of the documentation. An unknown key is refused with a suggestion,
+and a wrong value with what was expected.
 """
 
 import dataclasses
@@ -14,121 +15,172 @@ from typing import Any
 
 from likewise.bounded import read_bounded
 
-FORMAT = 2  # of recipe files: since 2 they have only the options of the parts that were chosen
-LARGEST = 1 << 20  # bytes of a recipe's file
-LONGEST_LINE = 10_000  # letters
-LARGEST_WHOLE = 2**63 - 1  # TOML's whole numbers have 64 bits
-SHOWN = 100  # letters of a wrong value
+FORMAT = 2  # version of the file format; since 2, a file holds only the options of the parts that were chosen
+LARGEST = 1 << 20  # largest recipe file, in bytes
+LONGEST_LINE = 10_000  # characters
+LARGEST_WHOLE = 2**63 - 1  # TOML integers have 64 bits
+SHOWN = 100  # characters of a wrong value that an error message quotes
 
 
 class RecipeError(ValueError):
-    """A recipe that cannot be: one sentence, expected and got."""
+    """An invalid recipe; the message is one sentence that says what was expected and what was given."""
 
 
 @dataclass(frozen=True)
 class Data:
-    source: str = ""
-    size: int = 0  # pixels a side that the encoder sees; 0: chosen for the data
-    stored: int = 0  # pixels a side that images are kept at; 0: as found (a folder's at 64 at most), or for the size
-    fit: str = "crop"  # how images become squares: crop (the middle is kept) | pad (with white) | stretch
-    test: float = 0.1  # share held out for evaluation, where the data has no test part of its own
-    rate: int = 0  # samples a second that audio is brought to; 0: chosen for the data
-    columns: str = ""  # which array or column is what, as in y=digit,group=speaker
-    workers: int = 2  # threads that read batches ahead
-    cache: str = ""  # folder for decoded images; empty: the user's cache folder
+    """Which data to read, and how."""
+
+    source: str = ""  # path or built-in name of the data; `likewise train DATA` sets it
+    # Side in pixels of the square images that the encoder is given. For vectors it is their number of features.
+    # 0 takes the size of the images as they are stored (see data.stored).
+    size: int = 0
+    # Side in pixels at which decoded images are stored. 0 keeps the images' own size, at most 64 for a folder. If only
+    # data.size is given, it is chosen from that: the same size up to 64 pixels, and 8/7 of it above, to leave room to
+    # crop.
+    stored: int = 0
+    # How an image that is not square becomes square: crop keeps the middle, pad adds white borders, stretch distorts.
+    fit: str = "crop"
+    # Share of the items held out for evaluation, from 0 to below 1. Ignored if the data comes with its own test part.
+    test: float = 0.1
+    rate: int = 0  # samples per second to which audio is resampled; 0 chooses a rate for the recordings
+    columns: str = ""  # which column or array has which role, such as y=digit,group=speaker; --column sets it
+    workers: int = 2  # threads that read batches ahead of the training; 0 reads each batch when it is needed
+    # Folder for decoded images and recordings. Empty means the folder in the environment variable LIKEWISE_CACHE, or
+    # the user's cache folder.
+    cache: str = ""
 
 
 @dataclass(frozen=True)
 class Pairs:
-    kind: str = "views"  # views | groups | future | captions
-    preset: str = ""  # augmentations; empty: chosen for the data
-    symmetric: bool = False  # both views are queries, and both are keys
-    window: int = 0  # samples of a sequence that a step sees; 0: chosen for the data
-    horizon: int = 12  # of future: steps ahead, in frames
-    candidates: int = 128  # of future: frames drawn for each step ahead
-    negatives: str = "both"  # of future: drawn from all sequences (both), from others, from the same
+    """Which pairs should agree."""
+
+    # views: two augmentations of one item; groups: two items with the same label or group; future: a sequence and what
+    # comes next in it; captions: an image and its caption.
+    kind: str = "views"
+    # Augmentations: moco_v1, moco_v2, simclr, captions, greyscale or none for images; vector for vectors; sequence or
+    # none for audio and sensors. Empty chooses one for the data.
+    preset: str = ""
+    symmetric: bool = False  # use both views of an item as queries and both as keys, instead of one of each
+    window: int = 0  # length in samples of the excerpt of a sequence that a training step sees; 0 chooses one
+    horizon: int = 12  # pairs future: how many frames ahead to predict
+    candidates: int = 128  # pairs future: how many other frames to draw as candidates for each step ahead
+    # pairs future: which sequences the candidates are drawn from: both (all), others (all but the query's own) or same
+    # (only the query's own).
+    negatives: str = "both"
 
 
 @dataclass(frozen=True)
 class Encoder:
-    name: str = ""  # empty: chosen for the data and the machine
+    """The network that is trained, with its projection head."""
+
+    # A built-in encoder, such as resnet18, vit_tiny, mlp or audio_16k, or your own as module:callable. Empty chooses
+    # one for the data and the machine.
+    name: str = ""
+    # First layers of a ResNet: small (3 × 3 convolution, no pooling), imagenet (7 × 7 convolution and pooling) or auto
+    # (small up to 64 pixels).
     stem: str = "auto"
-    context: str = "gru"  # of sequences: gru | transformer
-    head: str = "mlp"  # none | linear | mlp | mlp_bn | steps (of future: one matrix a step ahead)
-    dim: int = 128
-    bn_splits: int = 1  # groups of the batch with batch statistics of their own
-    init: str = ""  # weights to start from: a file or a run
-    frozen: bool = False  # they stay as they are, and only what comes behind the encoder is trained
-    predictor: str = ""  # linear | mlp | mlp_bn: a head behind that of the queries; empty: none
-    fixed_patches: bool = False  # the projection of a ViT's patches stays at its random start
+    context: str = "gru"  # what summarises the frames of a sequence: gru or transformer
+    # Projection head between the encoder and the loss: none, linear, mlp, mlp_bn (with batch norm) or, for pairs
+    # future only, steps (one matrix for each step ahead).
+    head: str = "mlp"
+    dim: int = 128  # number of dimensions of the embeddings that leave the head; heads none and steps ignore it
+    bn_splits: int = 1  # number of groups into which batch norm splits a batch, each with its own statistics
+    init: str = ""  # weights to start from: a .safetensors, .pt or .pth file or a run; empty: random weights
+    frozen: bool = False  # keep the weights of encoder.init unchanged; train only the head, and any text encoder
+    predictor: str = ""  # second head, for the queries only: linear, mlp or mlp_bn; empty means none
+    fixed_patches: bool = False  # keep a ViT's patch projection at its random initial weights, as MoCo v3 does
 
 
 @dataclass(frozen=True)
 class Text:
-    """Of pairs captions: the tower of the captions; its head is of the same kind as the encoder's."""
+    """The text encoder for pairs captions. Its head is of the same kind as the image encoder's."""
 
-    name: str = ""  # text_tiny | text_small | text_base; empty: chosen for the machine
-    vocabulary: int = 4096  # tokens that are learned on the captions, at most
-    dropout: float = 0.0
+    name: str = ""  # text_tiny, text_small or text_base; empty chooses one for the machine
+    vocabulary: int = 4096  # largest number of tokens; the tokenizer is learned from the training captions
+    dropout: float = 0.0  # dropout probability in the text encoder
 
 
 @dataclass(frozen=True)
 class Keys:
-    by: str = "encoder"  # encoder | momentum | bank
-    momentum: float = 0.999  # share of the copy that is kept at each step
-    schedule: str = "constant"  # constant | cosine (rising to 1)
+    """What encodes the keys."""
+
+    # encoder: the encoder itself, with gradient; momentum: a momentum copy of it; bank: keys are read from the memory
+    # bank.
+    by: str = "encoder"
+    momentum: float = 0.999  # keys by momentum: share of the copy's weights that each step keeps, from 0 to 1
+    schedule: str = "constant"  # keys by momentum: constant, or cosine, which raises keys.momentum to 1 over the run
 
 
 @dataclass(frozen=True)
 class Dictionary:
-    kind: str = "batch"  # batch | queue | bank | nearest
-    size: int = 65536  # of the queue, and of the one in which nearest neighbours are looked for
-    momentum: float = 0.5  # of the bank's slots
-    negatives: int = 4096  # slots drawn a step from the bank
+    """Where the candidates of a query come from."""
+
+    # batch: the other items of the batch; queue: keys of earlier batches; bank: one stored embedding for each item;
+    # nearest: the batch, with each positive replaced by its nearest neighbour in a queue.
+    kind: str = "batch"
+    size: int = 65536  # dictionary queue and nearest: how many keys the queue holds
+    momentum: float = 0.5  # dictionary bank: share of a stored embedding that is kept when it is updated
+    negatives: int = 4096  # dictionary bank: how many stored embeddings each step draws as negatives
 
 
 @dataclass(frozen=True)
 class Loss:
+    """How a query's candidates are scored."""
+
+    # info_nce, nt_xent, symmetric_info_nce, sigmoid, nce, pair_margin, triplet, sup_con or dcl.
     kind: str = "info_nce"
-    temperature: float = 0.07
-    similarity: str = "cosine"  # of info_nce: cosine | dot | euclidean
-    learnable: bool = False
-    policy: str = ""  # hardest:K | debiased:PRIOR | hard_weighted:BETA
-    proximal: float = 0.0  # of nce
-    margin: float = 1.0  # of pair_margin and triplet
-    sigma: float = 0.0  # of dcl: weigh the positives by their similarity at this width; 0: all alike
-    weight: float = 1.0  # the gradient of the loss is multiplied by it
+    temperature: float = 0.07  # similarities are divided by it; a lower one puts more weight on the hardest negatives
+    similarity: str = "cosine"  # loss info_nce: cosine, dot or euclidean
+    learnable: bool = False  # learn the temperature, starting from loss.temperature
+    # Losses info_nce and nt_xent: how negatives are selected or weighted. hardest:K keeps the K most similar,
+    # debiased:PRIOR corrects for false negatives, hard_weighted:BETA gives similar ones more weight. Empty uses all
+    # negatives alike.
+    policy: str = ""
+    proximal: float = 0.0  # loss nce: weight of the term that keeps an embedding close to its stored one; 0: none
+    # Loss pair_margin: distance up to which negatives are pushed apart. Loss triplet: how much further away than the
+    # positive a negative should be, in squared distance.
+    margin: float = 1.0
+    sigma: float = 0.0  # loss dcl: weight positives by their similarity, with this width; 0 weights them all equally
+    weight: float = 1.0  # factor by which the gradient of the loss is multiplied
 
 
 @dataclass(frozen=True)
 class Optimizer:
-    name: str = "adamw"  # sgd | adam | adamw | lars
-    lr: float = 0.002
-    momentum: float = 0.9
-    weight_decay: float = 1e-4
-    schedule: str = "cosine"  # cosine | constant | step
-    warmup: float = 0.05  # share of the steps
-    clip: float = 0.0  # largest norm of the gradient; 0: none
+    """How the weights are updated."""
+
+    name: str = "adamw"  # sgd, adam, adamw or lars
+    lr: float = 0.002  # peak learning rate
+    momentum: float = 0.9  # momentum of sgd and lars, β₁ of adam and adamw
+    weight_decay: float = 1e-4  # weight decay; biases, norms and temperatures are exempt
+    schedule: str = "cosine"  # learning rate over the run: cosine, constant or step (× 0.1 at 60 % and at 80 %)
+    warmup: float = 0.05  # share of the steps in which the learning rate rises to optimizer.lr, from 0 to 1
+    clip: float = 0.0  # largest norm of the gradient, to which larger ones are scaled down; 0 does not clip
 
 
 @dataclass(frozen=True)
 class Training:
-    epochs: int = 200
-    steps: int = 0  # where given, instead of epochs
-    batch_size: int = 256  # over all ranks
-    precision: str = "32"  # Fabric's names: 32, bf16-mixed, 16-mixed, 64-true
-    devices: int = 1
-    chunk: int = 0  # items of a rank that are embedded at once, to save memory (gradient caching); 0: all
-    compile: bool = False
-    log_every: int = 10
-    checkpoint_every: int = 500
-    evaluate_every: int = 500
+    """How long to train, and on what."""
+
+    epochs: int = 200  # passes over the training items
+    steps: int = 0  # number of training steps; 0 means that training.epochs decides
+    batch_size: int = 256  # items per step, over all ranks together
+    precision: str = "32"  # 32, bf16-mixed, 16-mixed (not on a CPU) or 64-true, as Lightning Fabric names them
+    devices: int = 1  # processes to start on this machine, one for each device
+    # Gradient caching: how many items of a rank are embedded at a time, so that a large batch fits in memory. 0 embeds
+    # the whole batch at once.
+    chunk: int = 0
+    compile: bool = False  # compile the encoder with torch.compile
+    log_every: int = 10  # steps between two rows of metrics.jsonl
+    checkpoint_every: int = 500  # steps between two checkpoints
+    evaluate_every: int = 500  # steps between two evaluations on held-out items
 
 
 @dataclass(frozen=True)
 class Recipe:
-    method: str = ""
-    seed: int = 0
+    """Everything that decides a run."""
+
+    method: str = ""  # the method's name, one of `likewise methods`; empty chooses one for the data
+    seed: int = 0  # random seed, 0 or more; every random draw of the run follows from it
     data: Data = field(default_factory=Data)
     pairs: Pairs = field(default_factory=Pairs)
     encoder: Encoder = field(default_factory=Encoder)
@@ -140,30 +192,31 @@ class Recipe:
     training: Training = field(default_factory=Training)
 
     def with_values(self, values: Mapping[str, Any]) -> "Recipe":
-        """This recipe with some values changed, named as in `dictionary.size`."""
+        """Return this recipe with some values changed, by dotted key such as `dictionary.size`."""
         recipe = self
         for name, value in values.items():
             recipe = _with_value(recipe, name, value)
         return recipe
 
     def value(self, name: str) -> Any:
+        """Return the value of a dotted key such as `dictionary.size`."""
         section, _, key = name.rpartition(".")
         return getattr(getattr(self, section) if section else self, key)
 
     def toml(self, keys: Container[str] | None = None) -> str:
-        """Return the recipe as TOML, every value written out, or those of some keys."""
+        """Return the recipe as TOML, with every value or only those of `keys`."""
         values = dataclasses.asdict(self)
         lines = [f"format = {FORMAT}"]
         lines += [f"{name} = {_toml(value)}" for name, value in values.items() if not isinstance(value, dict)]
         for section, pairs in values.items():
             if isinstance(pairs, dict):
-                kept = [name for name in pairs if keys is None or f"{section}.{name}" in keys]
-                lines += ["", f"[{section}]", *(f"{name} = {_toml(pairs[name])}" for name in kept)] if kept else []
+                names = [name for name in pairs if keys is None or f"{section}.{name}" in keys]
+                lines += ["", f"[{section}]", *(f"{name} = {_toml(pairs[name])}" for name in names)] if names else []
         return "\n".join(lines) + "\n"
 
 
 def known_keys() -> list[str]:
-    """Every key of a recipe, as in `dictionary.size`."""
+    """Return every key of a recipe, dotted as in `dictionary.size`."""
     keys = []
     for item in dataclasses.fields(Recipe):
         if dataclasses.is_dataclass(kind := _kind(Recipe, item.name)):
@@ -174,38 +227,38 @@ def known_keys() -> list[str]:
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:
-    """Return the values that a recipe file names, by dotted key."""
+    """Return the values in a recipe file, by dotted key."""
     return read_format(path)[1]
 
 
 def read_format(path: str | Path) -> tuple[int, dict[str, Any]]:
-    """Return the format that a recipe file is written in, and the values that it names.
+    """Return the format version of a recipe file, and its values by dotted key.
 
-    A file that does not say its format is of the first, which people may write by hand in any version.
+    A file without a `format` key, as people write by hand, has version 1.
     """
     try:
         text = read_bounded(path, LARGEST).decode()
     except OSError as error:
-        raise RecipeError(f"recipe not readable: {path} ({error.strerror})") from None
+        raise RecipeError(f"recipe {path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise RecipeError(f"recipe {path} is not TOML: expected text, got other bytes") from None
+        raise RecipeError(f"recipe {path} is not TOML: expected UTF-8 text, got other bytes") from None
     longest = max(map(len, text.splitlines()), default=0)
-    if longest > LONGEST_LINE:  # the parser takes forever over a key of many parts
-        raise RecipeError(f"recipe {path} must have lines of at most {LONGEST_LINE:,} letters, got one of {longest:,}")
-    import tomllib  # here, so that the losses, which import this module, cost no more than torch
+    if longest > LONGEST_LINE:  # tomllib takes quadratic time to parse a key with many dots
+        raise RecipeError(
+            f"recipe {path} must have lines of at most {LONGEST_LINE:,} characters, got one of {longest:,}"
+        )
+    import tomllib  # imported here to keep `import likewise.losses`, which imports this module, fast
 
     try:
         tree = tomllib.loads(text)
     except ValueError as error:  # a TOMLDecodeError, or a number of thousands of digits
         raise RecipeError(f"recipe {path} is not TOML: {error}") from None
     except RecursionError:
-        raise RecipeError(
-            f"recipe {path} must be sections of plain values, got some that are nested too deeply"
-        ) from None
+        raise RecipeError(f"recipe {path} must have sections of plain values, got deeply nested ones") from None
     number = tree.pop("format", 1)
     if type(number) is not int or not 1 <= number <= FORMAT:
         raise RecipeError(
-            f"recipe {path} must be of format 1 to {FORMAT}, got {_shown(number)}: a newer likewise reads it"
+            f"recipe {path} must have format 1 to {FORMAT}, got {_shown(number)}: it needs a newer likewise"
         )
     values: dict[str, Any] = {}
     for name, value in tree.items():
@@ -219,7 +272,10 @@ def read_format(path: str | Path) -> tuple[int, dict[str, Any]]:
 
 
 def parse_settings(settings: Iterable[str]) -> dict[str, Any]:
-    """`["dictionary.size=4096"]` as values by dotted key; a value is TOML, or else a string."""
+    """Parse settings such as `dictionary.size=4096` into values by dotted key.
+
+    A value is parsed as TOML, and taken as a string if it is not valid TOML.
+    """
     import tomllib
 
     values: dict[str, Any] = {}
@@ -236,18 +292,18 @@ def parse_settings(settings: Iterable[str]) -> dict[str, Any]:
 
 
 def parse_columns(text: str) -> dict[str, str]:
-    """`y=digit,group=speaker` as {"y": "digit", "group": "speaker"}."""
+    """Parse `y=digit,group=speaker` into {"y": "digit", "group": "speaker"}."""
     columns = {}
     for part in filter(None, text.split(",")):
         name, equals, key = (word.strip() for word in part.partition("="))
         if not (name and equals and key):
-            raise RecipeError(f"columns must be like y=digit, got {part.strip()!r}")
+            raise RecipeError(f"columns must be given as ROLE=NAME, such as y=digit, got {part.strip()!r}")
         columns[name] = key
     return columns
 
 
 def check_choice(what: str, name: str, known: Iterable[str]) -> None:
-    """Expect one of the known names; the nearest is offered."""
+    """Raise an error that suggests the nearest known name, unless `name` is known."""
     known = list(known)
     if name not in known:
         near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
@@ -258,10 +314,11 @@ def check_choice(what: str, name: str, known: Iterable[str]) -> None:
 def _check_key(name: str) -> None:
     keys = known_keys()
     if name not in keys:
-        # `sise` is near the last part of `data.size`.
-        meant = {key.rpartition(".")[2]: key for key in reversed(keys)} | {key: key for key in keys}
-        near = difflib.get_close_matches(name, meant, n=1, cutoff=0.5)
-        raise RecipeError(f"unknown recipe key {_shown(name)}" + (f"; did you mean {meant[near[0]]}?" if near else ""))
+        # Compare with last parts too, so that `sise` suggests `data.size`.
+        suggestions = {key.rpartition(".")[2]: key for key in reversed(keys)} | {key: key for key in keys}
+        near = difflib.get_close_matches(name, suggestions, n=1, cutoff=0.5)
+        hint = f"; did you mean {suggestions[near[0]]}?" if near else ""
+        raise RecipeError(f"unknown recipe key {_shown(name)}{hint}")
 
 
 def _with_value(recipe: Recipe, name: str, value: Any) -> Recipe:
@@ -275,9 +332,9 @@ def _with_value(recipe: Recipe, name: str, value: Any) -> Recipe:
 
 
 def _typed(name: str, value: Any, kind: type) -> Any:
-    """The value as its key wants it: a whole number serves as a float, anything plain as a string."""
+    """Convert a value to its key's type: an int to a float, a number or path to a string; refuse other types."""
     if isinstance(value, int) and abs(value) > LARGEST_WHOLE:
-        raise RecipeError(f"{name} must be a number of at most 64 bits, got one of {value.bit_length():,}")
+        raise RecipeError(f"{name} must be a number of at most 64 bits, got one of {value.bit_length():,} bits")
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     if kind is str and isinstance(value, int | float | Path) and not isinstance(value, bool):
@@ -289,7 +346,7 @@ def _typed(name: str, value: Any, kind: type) -> Any:
 
 
 def _shown(value: Any) -> str:
-    """Write a value as Python does; of one that is very long or deeply nested, the beginning or the kind."""
+    """Return the value's repr, shortened if it is very long, or its type if it is deeply nested."""
     try:
         text = repr(value)
     except RecursionError:
@@ -306,4 +363,4 @@ def _toml(value: Any) -> str:
         return str(value).lower()
     if not isinstance(value, str):
         return repr(value)
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # which JSON lets stand, and TOML does not
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # TOML, unlike JSON, must escape it

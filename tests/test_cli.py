@@ -131,7 +131,7 @@ TOLD = {
     "--steps 0": "steps must be at least 1, got 0",
     "--encoder mlp": "mlp takes vectors, got images; resnet_tiny and others take those",
     "--batch-size 1": "training.batch_size must be 2 or more, got 1",
-    "--batch-size 9 --devices 2": "training.batch_size must be 2 or more, and a multiple of 2 for as many ranks, got 9",
+    "--batch-size 9 --devices 2": "training.batch_size must be 2 or more, and a multiple of the 2 ranks, got 9",
     "--method mocco": "unknown method 'mocco'; did you mean moco?",
     "--method zzz": "unknown method 'zzz', expected one of " + ", ".join(methods.METHODS),
     "--encoder resnet81": "got 'resnet81'; did you mean 'resnet18'?",
@@ -178,7 +178,7 @@ TOLD = {
     "--set loss.policy=hard": "unknown loss.policy 'hard'; did you mean hardest?",
     "--set loss.policy=hardest:x": "loss.policy must be like hardest:16 or debiased:0.1, got 'hardest:x'",
     "--lr -1": "optimizer.lr must be positive, got -1",
-    "--lr 1e308": "optimizer.lr must be at most 3.4e38, as weights are, got 1e+308",
+    "--lr 1e308": "optimizer.lr must be at most 3.4e38, the largest float32, got 1e+308",
     "--temperature 0": "temperature must be positive",
     "--steps -1": "steps must be at least 1, got -1",
     "--devices 0": "training.devices must be at least 1, got 0",
@@ -187,35 +187,35 @@ TOLD = {
     "--devices -1": "training.devices must be at least 1, got -1",
     "--precision 8": "unknown training.precision '8', expected one of 32, bf16-mixed, 16-mixed, 64-true",
     "--init weights.pt": "weights must be a file or a run's folder, got weights.pt, which does not exist",
-    "--recipe recipe.toml": "recipe not readable: recipe.toml (No such file or directory)",
+    "--recipe recipe.toml": "recipe recipe.toml cannot be read: No such file or directory",
 }
 MIXTURES = {
     "--method moco --keys bank": (
-        "keys by bank and dictionary bank go together: a slot is both an item's key and its entry, "
+        "keys by bank and dictionary bank need each other, because the bank stores the keys, "
         "got keys by bank and dictionary queue"
     ),
     "--method simclr --dictionary queue": (
         "loss nt_xent scores a batch against itself, so its dictionary must be batch, got queue"
     ),
     "--method simclr --keys momentum": (
-        "loss nt_xent takes every row as query and as key, so keys must be by encoder, got momentum"
+        "loss nt_xent uses every row as query and as key, so keys must be by encoder, got momentum"
     ),
     "--method e2e --loss nce": (
-        "loss nce needs noise of known probability, which only dictionary bank draws, got batch"
+        "loss nce needs negatives drawn with a known probability, which only dictionary bank provides, got batch"
     ),
     "--method instdisc --pairs groups": (
-        "dictionary bank keeps one slot an item, so its pairs must be views, got groups"
+        "dictionary bank stores one key for each item, so pairs must be views, got groups"
     ),
     "--method bank --set pairs.symmetric=true": (
-        "pairs.symmetric needs two views of an item, but with dictionary bank there is one"
+        "pairs.symmetric needs two views of an item, but dictionary bank uses only one"
     ),
     "--method supcon --set pairs.symmetric=true": (
-        "pairs.symmetric has no meaning for loss sup_con, which is symmetric already"
+        "pairs.symmetric cannot be used with loss sup_con, which is already symmetric"
     ),
     "--method supcon --set loss.policy=hardest:4": (
-        "loss.policy weighs the negatives of info_nce and nt_xent, got loss sup_con"
+        "loss.policy works only with losses info_nce and nt_xent, got sup_con"
     ),
-    "--method triplet --set loss.learnable=true": "loss.learnable needs a temperature, which loss triplet has not",
+    "--method triplet --set loss.learnable=true": "loss.learnable needs a loss with a temperature, got triplet",
 }
 
 
@@ -256,7 +256,9 @@ def test_a_recipe_that_cannot_be(here, text, sentence):
 
 def test_a_recipe_that_is_no_text(here):
     (here / "my.toml").write_bytes(b"\xff\xfe\xfd")
-    assert refused("digits", "--recipe", "my.toml") == "recipe my.toml is not TOML: expected text, got other bytes"
+    assert (
+        refused("digits", "--recipe", "my.toml") == "recipe my.toml is not TOML: expected UTF-8 text, got other bytes"
+    )
 
 
 # Places that cannot be
@@ -279,7 +281,7 @@ def test_a_run_is_not_written_over(here):
     assert command("train", "digits", *QUICK, "--out", "run").exit_code == 0
     before = {path: path.read_bytes() for path in (here / "run").rglob("*") if path.is_file()}
     assert refused("digits", *QUICK, "--out", "run") == (
-        "run holds a run already: --resume goes on with it, another --out starts a new one"
+        "run already holds a run: use --resume to continue it, or another --out to start a new one"
     )
     assert {path: path.read_bytes() for path in (here / "run").rglob("*") if path.is_file()} == before
     changed = refused("digits", *QUICK, "--out", "run", "--resume", "--lr", "0.5")
@@ -293,7 +295,7 @@ def test_names_with_brackets_are_shown_as_they_are(here):
     np.save(here / name / "x.npy", np.random.default_rng(0).normal(size=(40, 5)))
     result = command("train", f"{name}/x.npy", *QUICK, "--out", f"{name}/run", "--resume")
     assert result.exit_code == 0, (result.stderr, result.exception)
-    assert f"there is no checkpoint in {name}/run: starting afresh" in result.stderr
+    assert f"there is no checkpoint in {name}/run: starting from the beginning" in result.stderr
     assert f"{name}/x.npy: 40 vectors" in result.stderr
 
 
@@ -442,7 +444,7 @@ def test_what_nobody_foresaw_is_one_sentence_with_an_exit_code_of_its_own(here, 
     result = command("train", "digits")
     assert (result.exit_code, result.stdout) == (70, "")
     assert result.stderr == (
-        f"likewise: an error that likewise should have foreseen, {words}; likewise --debug shows where\n"
+        f"likewise: unexpected error, probably a bug in likewise: {words}; likewise --debug shows the traceback\n"
     )
     shown = command("--debug", "train", "digits")
     assert shown.exit_code == 70
@@ -458,7 +460,8 @@ def test_what_fails_while_it_is_printed_is_one_sentence_too(monkeypatch):
     result = command("methods")
     assert result.exit_code == 70
     assert result.stderr == (
-        "likewise: an error that likewise should have foreseen, ValueError: no table; likewise --debug shows where\n"
+        "likewise: unexpected error, probably a bug in likewise: ValueError: no table; "
+        "likewise --debug shows the traceback\n"
     )
 
 
@@ -486,7 +489,7 @@ def test_what_a_machine_has_no_memory_for_is_said_with_what_it_has(here, monkeyp
     monkeypatch.setattr("likewise.memory.total", lambda: 3 << 20)
     has = "of memory, and this machine has 3 MiB"
     for words, told in {
-        "--set data.size=900": f"data.size = 900 would take, for one image of 1,028 × 1,028 pixels, 3.02 MiB {has}",
+        "--set data.size=900": f"data.size = 900 stores each image as 1,028 × 1,028 pixels, which takes 3.02 MiB {has}",
         "--set data.size=64": f"1,797 images of 64 × 64 pixels would take 7.02 MiB {has}, in digits",
         "--set data.size=40": f"data.size = 40 and training.batch_size = 256 would take 3.12 MiB {has}",
         "--set encoder.dim=2000": f"encoder.dim = 2,000 and training.batch_size = 256 would take 3.91 MiB {has}",
@@ -500,11 +503,11 @@ def test_a_recipe_nested_deeply_is_one_sentence(here):
     deep = 50_000
     (here / "deep.toml").write_text("seed = " + "[\n" * deep + "]" * 9 + "\n")
     sentence = refused("digits", "--recipe", "deep.toml")
-    assert sentence == "recipe deep.toml must be sections of plain values, got some that are nested too deeply"
+    assert sentence == "recipe deep.toml must have sections of plain values, got deeply nested ones"
     for text in (f"seed = {'[' * deep}{']' * deep}", "seed = " + "{a = " * deep, "[" + "a." * deep + "a]\nseed = 1"):
         (here / "deep.toml").write_text(text)
         sentence = refused("digits", "--recipe", "deep.toml")
-        assert sentence.startswith("recipe deep.toml must have lines of at most 10,000 letters, got one of ")
+        assert sentence.startswith("recipe deep.toml must have lines of at most 10,000 characters, got one of ")
     assert refused("digits", "--set", f"seed={'[' * deep}") == f"seed must be a whole number, got '{'[' * 99}…"
 
 
@@ -512,8 +515,11 @@ def test_a_recipe_nested_deeply_is_one_sentence(here):
     ("text", "sentence"),
     [
         ("seed = 1" + "0" * 5000, r"recipe my\.toml is not TOML: .*"),
-        ("seed = 1" + "0" * 50, r"seed must be a number of at most 64 bits, got one of 167"),
-        ("[optimizer]\nlr = 1" + "0" * 400, r"optimizer\.lr must be a number of at most 64 bits, got one of 1,329"),
+        ("seed = 1" + "0" * 50, r"seed must be a number of at most 64 bits, got one of 167 bits"),
+        (
+            "[optimizer]\nlr = 1" + "0" * 400,
+            r"optimizer\.lr must be a number of at most 64 bits, got one of 1,329 bits",
+        ),
         ("[data]\nsize = '" + "x" * 5000 + "'", "data\\.size must be a whole number, got 'x{99}…"),
     ],
 )
@@ -523,9 +529,9 @@ def test_a_number_or_a_text_beyond_all_measure(here, text, sentence):
 
 
 def test_only_a_regular_file_of_bounded_size_is_a_recipe(here):
-    assert refused("digits", "--recipe", "/dev/zero") == "recipe not readable: /dev/zero (not a regular file)"
+    assert refused("digits", "--recipe", "/dev/zero") == "recipe /dev/zero cannot be read: not a regular file"
     os.mkfifo("pipe")
-    assert refused("digits", "--recipe", "pipe") == "recipe not readable: pipe (not a regular file)"
+    assert refused("digits", "--recipe", "pipe") == "recipe pipe cannot be read: not a regular file"
     with (here / "large.toml").open("wb") as file:
         file.truncate(2 << 20)
-    assert refused("digits", "--recipe", "large.toml") == "recipe not readable: large.toml (more than 1 MiB)"
+    assert refused("digits", "--recipe", "large.toml") == "recipe large.toml cannot be read: more than 1 MiB"

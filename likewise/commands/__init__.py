@@ -1,1 +1,1 @@
-"""One file a command: the function that it calls, which is also public in Python, and what that returns."""
+"""One file for each command: the function that the command calls, which is also public in Python."""

@@ -1,4 +1,4 @@
-"""`likewise cache`: the decoded data that are kept for the next start, and how to be rid of them."""
+"""`likewise cache`: list or remove the decoded data that likewise keeps to start faster."""
 
 import re
 import time
@@ -15,61 +15,62 @@ UNITS = {"h": 3600, "d": 86_400, "w": 604_800}  # seconds
 
 @dataclass(frozen=True)
 class Cache:
-    """What the cache holds, and what was just removed from it."""
+    """The entries of the cache, and those that were just removed."""
 
     folder: Path
-    entries: list[Entry]  # the last used first
-    removed: list[Entry] | None = None  # None where nothing was to be removed
-    in_use: tuple[Entry, ...] = ()  # to be removed, but kept
+    entries: list[Entry]  # most recently used first
+    removed: list[Entry] | None = None  # None if nothing was to be removed
+    in_use: tuple[Entry, ...] = ()  # old enough to be removed, but kept because a process uses them
 
     def as_dict(self) -> dict[str, Any]:
-        found = {"folder": str(self.folder), "entries": _as_dicts(self.entries)}
+        result = {"folder": str(self.folder), "entries": _as_dicts(self.entries)}
         if self.removed is not None:
-            found |= {"removed": _as_dicts(self.removed), "in_use": _as_dicts(self.in_use)}
-        return found
+            result |= {"removed": _as_dicts(self.removed), "in_use": _as_dicts(self.in_use)}
+        return result
 
     def table(self) -> list[list[str]]:
-        """What is printed: sources, sizes and times of the last use."""
-        rows = ([entry.source or "not known", _size(entry.bytes), _when(entry.used)] for entry in self.entries)
+        """Return the table that is printed, the header first."""
+        rows = ([entry.source or "unknown", _size(entry.bytes), _when(entry.used)] for entry in self.entries)
         return [["source", "size", "last used"], *rows]
 
     def note(self) -> str:
-        held = f"{_counted(self.entries)} in {self.folder}"
+        contents = f"{_counted(self.entries)} in {self.folder}"
         if self.removed is None:
-            return held
-        kept = f"; in use, and therefore kept: {_counted(self.in_use)}" if self.in_use else ""
-        return f"removed {_counted(self.removed)}{kept}; now {held}"
+            return contents
+        in_use = f"; kept because they are in use: {_counted(self.in_use)}" if self.in_use else ""
+        return f"removed {_counted(self.removed)}{in_use}; now {contents}"
 
 
 def cache(older_than: str | None = None) -> Cache:
-    """List the decoded data that are kept; before that, remove what was not used for an age such as `30d`.
+    """Return the contents of the cache, after removing what was not used for `older_than`, such as `30d`.
 
-    An age is a number of hours, days or weeks; `0h` removes everything. What a process is using is never removed.
+    `older_than` is a number of hours (h), days (d) or weeks (w); `0h` removes everything. Entries that a process is
+    using are never removed.
     """
     folder = cache_folder(None)
     if older_than is None:
         return Cache(folder, entries(folder))
-    found = re.fullmatch(r"(\d+)([hdw])", older_than.strip())
-    if not found:
-        raise ValueError(f"--older-than must be like 12h, 30d or 2w, got {older_than!r}")
-    removed, in_use = remove(folder, int(found[1]) * UNITS[found[2]])
+    age = re.fullmatch(r"(\d+)([hdw])", older_than.strip())
+    if not age:
+        raise ValueError(f"--older-than must be an age such as 12h, 30d or 2w, got {older_than!r}")
+    removed, in_use = remove(folder, int(age[1]) * UNITS[age[2]])
     return Cache(folder, entries(folder), removed, tuple(in_use))
 
 
-def _as_dicts(found: Sequence[Entry]) -> list[dict[str, Any]]:
+def _as_dicts(cached: Sequence[Entry]) -> list[dict[str, Any]]:
     return [
         {"source": entry.source or None, "bytes": entry.bytes, "used": _when(entry.used), "key": entry.key}
-        for entry in found
+        for entry in cached
     ]
 
 
-def _counted(found: Sequence[Entry]) -> str:
-    count = "1 entry" if len(found) == 1 else f"{len(found):,} entries"
-    return f"{count}, {_size(sum(entry.bytes for entry in found))}"
+def _counted(cached: Sequence[Entry]) -> str:
+    count = "1 entry" if len(cached) == 1 else f"{len(cached):,} entries"
+    return f"{count}, {_size(sum(entry.bytes for entry in cached))}"
 
 
 def _size(count: float) -> str:
-    """`512 bytes`, `1.2 MB`, `3.4 GB`."""
+    """Format a number of bytes, as in `512 bytes`, `1.2 MB` or `3.4 GB`."""
     if count < 1000:
         return f"{count} bytes"
     for unit in ("kB", "MB", "GB"):

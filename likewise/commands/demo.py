@@ -1,4 +1,4 @@
-"""`likewise demo`: MoCo on 5,000 handwritten digits, without a label, and what that is worth."""
+"""`likewise demo`: train MoCo on 5,000 handwritten digits without labels, and evaluate the encoder."""
 
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,9 @@ SETTINGS: dict[str, Any] = {
 
 
 def demo(out: str | Path | None = None, steps: int | None = None, seed: int = 0) -> tuple[Run, dict[str, Any]]:
-    """Train, then compare raw pixels, the encoder before training and the encoder after it on images not trained on.
+    """Train, then compare raw pixels, the untrained encoder and the trained one on images that it did not train on.
 
-    Without `out` the run goes to `runs/demo`, or where there is one already, to `runs/demo-2` and so on.
+    Without `out`, the run is written to `runs/demo`, or to `runs/demo-2` and so on if that exists.
     """
     free = (Path(f"runs/demo{ending}") for ending in ("", *(f"-{count}" for count in range(2, 10_000))))
     folder = out if out is not None else next(path for path in free if not path.exists())

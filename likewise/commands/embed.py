@@ -1,7 +1,7 @@
-"""`likewise embed`: the vector of every item of a source, in one file, made shard by shard.
+"""`likewise embed`: write the embedding of every item to a file, shard by shard.
 
-A shard that is finished is on the disk, beside the file that is being made, so memory does not grow with the data and
-a command that was cut off goes on where it was. Under several ranks each makes a file of its own part of the items.
+Finished shards are kept on disk beside the output file. So memory does not grow with the data, and an interrupted
+command continues where it stopped. With several ranks, each rank writes a file with its part of the items.
 """
 
 import json
@@ -32,17 +32,17 @@ from likewise.training.encoder import Encoder, check_layer, load
 from likewise.training.run import NotFiniteError
 from likewise.training.signals import Interrupted, end_on_signal
 
-SHARD = 4096  # items
-SHARD_SAMPLES = 2**26  # of sequences: long ones are fewer
+SHARD = 4096  # items in a shard, at most
+SHARD_SAMPLES = 2**26  # samples of sequences in a shard, so that a shard has fewer long ones
 
 
 @dataclass(frozen=True)
 class Shards:
-    """Vectors as they lie on the disk, and whose they are."""
+    """Vectors in files on disk, and the items that they belong to."""
 
     paths: Sequence[Path]  # (m, d) float32 each
     items: Items
-    ids: NDArray[np.int64]  # (n,): the items, in the order of the vectors
+    ids: NDArray[np.int64]  # (n,) ids of the items, in the order of the vectors
     dim: int
     about: Mapping[str, Any]
 
@@ -54,7 +54,7 @@ class Shards:
             start += len(vectors)
 
     def some(self, count: int) -> NDArray[np.float32]:
-        """About `count` vectors, evenly from first to last."""
+        """Return about `count` vectors, evenly spaced from first to last."""
         every = max(1, len(self.ids) // count)
         return np.concatenate([np.load(path, mmap_mode="r")[::every] for path in self.paths])
 
@@ -70,34 +70,35 @@ def embed(
     say: Callable[[str], None] = note,
     progress: bool = True,
 ) -> Path:
-    """Write the vectors of every item of a source, by default the run's own, with id, path and label; the file.
+    """Write the embedding of every item to the file `out`, with id, path and label, and return its path.
 
-    `out` ends in `.parquet` (columns id, path, label, vector), `.npz` (ids, paths, labels, class_names, vectors) or
-    `.npy` (the vectors alone, in the order of the items). Under several ranks, `vectors.parquet` becomes
-    `vectors-00000-of-00002.parquet` and so on; a rank that had finished before the others has nothing to do.
-    `trust` allows the code of an encoder (`module:callable`) that a run from elsewhere names. `say` is called with a
-    warning if the vectors have collapsed.
+    `source` is the data to embed, by default the run's own. `out` ends in `.parquet` (columns id, path, label, vector),
+    `.npz` (arrays ids, paths, labels, class_names, vectors) or `.npy` (only the vectors, in the order of the items).
+    With several ranks, `vectors.parquet` becomes `vectors-00000-of-00002.parquet` and so on; when the command is
+    repeated, a rank whose file is finished has nothing to do. `trust` allows the run to name an encoder
+    (`module:callable`) even if it was not made under this account. `say` is called with a warning if the vectors have
+    collapsed.
     """
     out = Path(out)
     if out.suffix.lower() not in WRITERS:
         raise ValueError(f"--out must end in {', '.join(WRITERS)}, got {out}")
     if out.suffix.lower() == ".parquet":
-        needed("pyarrow", "Parquet", "parquet")  # now, and not when all is embedded
+        needed("pyarrow", "Parquet", "parquet")  # fail now rather than after embedding everything
     encoder = run if isinstance(run, Encoder) else load(run, trust=trust).to(ranks.device())
     layer = layer or encoder.default_layer
     check_layer(layer, encoder.recipe)
-    found = ranks.launched()
-    rank, world = (found.rank, found.world) if found else (0, 1)
+    launched = ranks.launched()
+    rank, world = (launched.rank, launched.world) if launched else (0, 1)
     if world > 1:
         out = out.with_name(f"{out.stem}-{rank:05}-of-{world:05}{out.suffix}")
     with only_writer(out, out.with_name(f"{out.name}.lock")):
-        there = f"--out must be a new file, got {out}, which is there"
+        exists_already = f"--out must be a new file, got {out}, which exists"
         if world == 1 and out.exists():
-            raise ValueError(there)
+            raise ValueError(exists_already)
         items = encoder.open(source, columns=columns, progress=progress and rank == 0)
         if len(items) < world:
-            counts = f"{len(items):,} in {items.name}, got {world:,}"
-            raise ValueError(f"ranks must be at most as many as the items, {counts}")
+            counts = f"the {len(items):,} items in {items.name}, got {world:,} ranks"
+            raise ValueError(f"there must be at most as many ranks as {counts}")
         ids = np.array_split(np.arange(len(items)), world)[rank]
         about = {
             "encoder": encoder.fingerprint(layer),
@@ -110,37 +111,39 @@ def embed(
         if out.exists():
             if _about(out) == about:
                 return out
-            raise ValueError(there)
+            raise ValueError(exists_already)
         parts = out.with_name(f"{out.name}.parts")
         with _writing(out):
             _begin(parts, about)
-        with end_on_signal() as told:
-            paths = list(_shards(encoder, layer, items, ids, out, parts, told.is_set, progress and rank == 0))
+        with end_on_signal() as stop:
+            paths = list(_shards(encoder, layer, items, ids, out, parts, stop.is_set, progress and rank == 0))
             with _writing(out):
                 shards = Shards(paths, items, ids, np.load(paths[0], mmap_mode="r").shape[1], about)
                 temporary = parts / f"whole{out.suffix}"
                 WRITERS[out.suffix.lower()](temporary, shards)
                 if world > 1 and out.suffix.lower() == ".npy":
                     _settle(Path(shutil.copy(parts / "about.json", parts / "beside.json")), _beside(out))
-                doubt = collapse_of(shards.some(LOOKED_AT))
+                warning = collapse_of(shards.some(LOOKED_AT))
                 _settle(temporary, out)
         shutil.rmtree(parts)
-        if doubt is not None and rank == 0:
-            say(doubt)
+        if warning is not None and rank == 0:
+            say(warning)
         return out
 
 
 @contextmanager
 def _writing(out: Path) -> Iterator[None]:
-    """What goes wrong in here is of the disk that is written to, and not of the data."""
+    """Turn an OSError into a sentence about the output file, so that it is not taken for a problem with the data."""
     try:
         yield
     except OSError as error:
-        raise ValueError(f"{out} could not be written: {error.strerror or error}; the same command goes on") from None
+        raise ValueError(
+            f"{out} could not be written: {error.strerror or error}; run the same command again to continue"
+        ) from None
 
 
 def _about(path: Path) -> Any:
-    """What a finished file says of its vectors; None where it says nothing."""
+    """Return the description of the vectors stored in a finished file, or None if it has none."""
     try:
         if path.suffix.lower() == ".parquet":
             schema = needed("pyarrow.parquet", "Parquet", "parquet").read_schema(path)
@@ -149,26 +152,26 @@ def _about(path: Path) -> Any:
             with np.load(path) as archive:
                 return json.loads(str(archive["about"]))
         return json.loads(_beside(path).read_bytes())
-    except Exception:  # it may be anyone's file, and readers raise nearly anything
+    except Exception:  # the file may be of any origin, and readers raise all kinds of exceptions
         return None
 
 
 def _beside(path: Path) -> Path:
-    """Where a rank says what its .npy is of, which has no room for it: the others may still have to go on."""
+    """Return the path of the JSON file that describes a rank's .npy, which has no room for a description."""
     return path.with_name(f"{path.name}.json")
 
 
 def _begin(parts: Path, about: Mapping[str, Any]) -> None:
-    """A folder for shards: as it was left where it is of the same vectors, else empty."""
-    described, known = json.dumps(about).encode(), parts / "about.json"
-    if known.exists():
-        if known.read_bytes() == described:
+    """Prepare the folder for shards: empty, unless an interrupted command left shards of the same vectors."""
+    description, path = json.dumps(about).encode(), parts / "about.json"
+    if path.exists():
+        if path.read_bytes() == description:
             return
         shutil.rmtree(parts)
     elif parts.exists() and (not parts.is_dir() or any(parts.iterdir())):
-        raise ValueError(f"{parts} is where shards are kept: expected none or one of likewise, got another's")
+        raise ValueError(f"{parts} is needed for temporary files, but it holds files that likewise did not write")
     parts.mkdir(parents=True, exist_ok=True)
-    known.write_bytes(described)
+    path.write_bytes(description)
 
 
 def _shards(
@@ -178,11 +181,11 @@ def _shards(
     ids: NDArray[np.int64],
     out: Path,
     parts: Path,
-    told: Callable[[], bool],
+    is_told_to_stop: Callable[[], bool],
     progress: bool,
 ) -> Iterator[Path]:
-    """The shards in order, those made that are not there."""
-    network = for_inference(encoder.up_to(layer))  # once, and not for every shard
+    """Yield the paths of the shards in order, and make those that do not exist yet."""
+    network = for_inference(encoder.up_to(layer))  # once for all shards
     bounds = list(_bounds(items, ids))
     console = Console(stderr=True, quiet=not progress)
     for number, (start, stop) in enumerate(track(bounds, f"{len(ids):,} items", console=console, transient=True)):
@@ -196,22 +199,22 @@ def _shards(
                     np.save(file, vectors)
                 _settle(temporary, path)
         yield path
-        if told() and stop < len(ids):
-            raise Interrupted(f"stopped after {stop:,} of {len(ids):,} items; the same command goes on")
+        if is_told_to_stop() and stop < len(ids):
+            raise Interrupted(f"stopped after {stop:,} of {len(ids):,} items; run the same command again to continue")
 
 
 def _check(vectors: NDArray[np.float32], items: Items, ids: NDArray[np.int64]) -> None:
-    """Expect vectors that are finite, of items that are still the ones that were opened."""
+    """Raise an error if a vector is not finite, or if the data has changed since it was opened."""
     if change := change_of(items.array):
-        raise DataError(f"the data changed while they were embedded: {change}; the same command starts again")
+        raise DataError(f"the data changed while it was being embedded: {change}; run the same command to start again")
     finite = np.isfinite(vectors).all(axis=1)
     if not finite.all():
         item = int(ids[finite.argmin()])
-        raise NotFiniteError(f"the encoder gives vectors that are not finite, for item {item:,} of {items.name} first")
+        raise NotFiniteError(f"the encoder gives a vector that is not finite for item {item:,} of {items.name}")
 
 
 def _bounds(items: Items, ids: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Where each shard begins and ends among the ids."""
+    """Yield the start and end of each shard, as positions in `ids`."""
     start = 0
     while start < len(ids):
         stop = items.main.shard_end(ids, start, SHARD, SHARD_SAMPLES)
@@ -220,7 +223,7 @@ def _bounds(items: Items, ids: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
 
 
 def _is_whole(path: Path, rows: int) -> bool:
-    """Whether a shard is there with all its rows: a power cut can leave an empty file, or half of one."""
+    """Return whether a shard exists with all its rows: a power failure can leave an empty or partial file."""
     try:
         shape = np.load(path, mmap_mode="r").shape
     except (OSError, ValueError, EOFError):
@@ -229,7 +232,7 @@ def _is_whole(path: Path, rows: int) -> bool:
 
 
 def _settle(temporary: Path, path: Path) -> None:
-    """Give a file its name, once every byte of it is on the disk."""
+    """Rename a temporary file to its final name, after flushing it to disk."""
     with temporary.open("rb+") as file:
         os.fsync(file.fileno())
     temporary.replace(path)
@@ -281,7 +284,8 @@ def _write_parquet(path: Path, shards: Shards) -> None:
             return None
         return storable(items.classes[items.labels[item]])
 
-    # Numbers that are all different are not looked up in a dictionary: it would take twice as long, and more room.
+    # Dictionary encoding only pays off for labels: for values that are all different it takes twice as long, and more
+    # space.
     with parquet.ParquetWriter(path, schema, use_dictionary=["label"]) as writer:
         for ids, vectors in shards:
             flat = arrow.array(vectors.ravel(), type=arrow.float32())

@@ -1,4 +1,4 @@
-"""`likewise evaluate`: how good is an encoder, beside raw input and beside itself before training?"""
+"""`likewise evaluate`: measure an encoder, and compare it with the raw input and with the untrained encoder."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,16 +23,16 @@ from likewise.training.encoder import Encoder
 from likewise.training.plan import split
 from likewise.training.progress import Observer, Screen
 
-WITH_VIEWS = 1024  # items of which two views are made
-WITHOUT_TEST = 2000  # items looked at where nothing is held out
+WITH_VIEWS = 1024  # items for which two views are embedded
+WITHOUT_TEST = 2000  # items that are evaluated if none are held out
 NONE_HELD_OUT = "items, none held out"
 TEMPLATES = ("{}", "a {}", "a photo of a {}", "a drawing of a {}")
-TRAIN_FRAMES, TEST_FRAMES = 20_000, 5_000  # looked at, at most
+TRAIN_FRAMES, TEST_FRAMES = 20_000, 5_000  # frames that are evaluated, at most
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Items of one part of the data, or some of their frames, and their labels."""
+    """Training or test items, or some of their frames, with their labels."""
 
     items: Items
     ids: Ids
@@ -40,11 +40,12 @@ class Sample:
     frames: Frames | None = None
 
     def by_frame(self, hop: int, most: int) -> "Sample":
+        """Return a sample of at most `most` frames of these items."""
         frames = Frames.of(self.items.main, self.ids, hop, most)
         return replace(self, frames=frames, labels=None if self.labels is None else self.labels[frames.places])
 
     def through(self, representation: Representation) -> Tensor:
-        """Return the vectors (n, d)."""
+        """Return the vectors (n, d) that a representation gives these items or frames."""
         if self.frames is None:
             return representation.embed(self.items, self.ids)
         return representation.embed_frames(self.items, self.ids, self.frames)
@@ -52,15 +53,15 @@ class Sample:
 
 @dataclass(frozen=True)
 class Words:
-    """Texts that items are compared with: captions, and the names of classes in templates."""
+    """Texts that items are compared with: captions, and prompts made of class names."""
 
     texts: list[str]
-    matched: Tensor | None  # (p, 2): rows of an item and of a text that it has; None: there are no captions
+    matched: Tensor | None  # (p, 2): pairs of an item's row and its caption's row; None if there are no captions
     prompts: list[list[str]]  # (classes, templates)
-    answers: Tensor  # labels (n,)
+    answers: Tensor  # (n,) labels of the items
 
     def added(self, embedded: Embedded, representation: Representation) -> Embedded:
-        """Return what was embedded with the vectors of the texts, where the representation knows words."""
+        """Add the vectors of the texts to `embedded`, if the representation can embed text."""
         if self.matched is not None and (vectors := representation.embed_text(self.texts)) is not None:
             embedded = replace(embedded, texts=(vectors, self.matched))
         if self.prompts:
@@ -88,19 +89,22 @@ def evaluate(
     trust: bool = False,
     progress: bool = True,
 ) -> dict[str, Any]:
-    """Return named figures by row: raw input, untrained encoder, learned encoder; `about` says what they depend on.
+    """Measure an encoder, and return its figures beside those of the raw input and of the untrained encoder.
 
-    `encoder` is a loaded one, a run's folder, a `module:callable`, or a file of embeddings (`.npz`, `.parquet`).
-    `train` is a source, by default the run's own; `test` another, by default the source's own test part, else
-    the part that the run held out. `k` and `temperature` are the k-NN's, `layer` is backbone or head (by default
-    head for an encoder of images and words, else backbone), `size` the side of the images that a `module:callable`
-    is given. Without labels only the geometry can be measured.
-    With `by="frame"` what is measured are single frames of sequences, each with its sequence's label; `columns`
-    name the labels in the data, as in {"y": "speaker"}.
-    An encoder of images and words is measured by how images and captions find each other, and, given the `names` of
-    the classes (a file with one a line, or a list), by zero-shot classification: each name is put into each of the
-    `templates`, as in "a photo of a {}", by default a few.
-    `trust` allows the code of an encoder (`module:callable`) that a run from elsewhere names.
+    The result has one dictionary of figures for each of them, by name, and `about`, which says what the figures depend
+    on. Without labels, only the geometry of the embeddings is measured.
+
+    - `encoder`: a loaded encoder, a run's folder, a `module:callable`, or a file of embeddings (`.npz`, `.parquet`).
+    - `train`: labelled data to compare with, by default the run's own data.
+    - `test`: data to classify, by default the test part of `train`, or else the items that the run held out.
+    - `layer`: backbone or head; by default head for a run trained on captions, else backbone.
+    - `by`: with "frame", single frames of sequences are measured, each with the label of its sequence.
+    - `names`: class names for zero-shot classification by a run trained on captions, as a list or a file with one name
+      per line. Each name is put into each of the `templates`, such as "a photo of a {}".
+    - `columns`: names of arrays or columns in the data, such as {"y": "speaker"}.
+    - `k`, `temperature`: of the k-NN classifier.
+    - `size`: side in pixels of the images that a `module:callable` is given.
+    - `trust`: allow the run to name an encoder (`module:callable`) even if it was not made under this account.
     """
     keep_freed_memory()
     if by not in ("item", "frame"):
@@ -111,12 +115,12 @@ def evaluate(
         encoder, train, layer=layer, columns=columns, size=size, seed=seed, trust=trust, progress=progress
     )
     if by == "frame" and not subject.hop:
-        raise ValueError(f"only an encoder of sequences with frames can be measured by frame, got {subject.name}")
+        raise ValueError(f"by frame needs an encoder of sequences that has frames, got {subject.name}")
     known, tested, which = samples(subject, train, test)
     words = words_for(subject, tested, names, templates, held_out=which != NONE_HELD_OUT)
     observer = Screen() if progress else Observer()
     if known.items.labels is not None and tested.items.labels is None:
-        observer.say(f"{tested.items.name} has no labels, or one class only, so that what needs labels is not measured")
+        observer.say(f"{tested.items.name} has no labels, or only one class, so figures that need labels are left out")
     viewed = spread(tested.ids, WITH_VIEWS) if by == "item" else None
     about = {
         "encoder": subject.name,
@@ -133,14 +137,14 @@ def evaluate(
         about["templates"] = list(TEMPLATES if templates is None else templates)
     if by == "frame":
         known, tested = known.by_frame(subject.hop, TRAIN_FRAMES), tested.by_frame(subject.hop, TEST_FRAMES)
-    rulers = {"k": k, "temperature": temperature, "loss_temperature": subject.temperature, "seed": seed}
+    protocol = {"k": k, "temperature": temperature, "loss_temperature": subject.temperature, "seed": seed}
     results: dict[str, Any] = {"about": about}
     representations = subject.representations(known.items, known.ids, by == "frame")
     for number, (name, representation) in enumerate(representations.items(), 1):
         with observer.waiting_for(f"evaluating: {name} ({number}/{len(representations)})"):
             embedded = words.added(embed(representation, known, tested, viewed), representation)
             try:
-                figures = measure(embedded, known.labels, tested.labels, **rulers)  # type: ignore[arg-type]
+                figures = measure(embedded, known.labels, tested.labels, **protocol)  # type: ignore[arg-type]
             except ValueError as error:
                 raise ValueError(f"{name}: {error}") from None
             results[name] = figures.as_dict()
@@ -148,7 +152,7 @@ def evaluate(
 
 
 def samples(subject: Evaluated, train: Any, test: Any) -> tuple[Sample, Sample, str]:
-    """Return the items that others are compared with, those that are tested, and what the latter are called."""
+    """Return the training sample, the test sample, and a phrase that describes the test items."""
     items = subject.open(train)
     train_ids, test_ids = split(items, subject.recipe)
     tested = items
@@ -156,10 +160,10 @@ def samples(subject: Evaluated, train: Any, test: Any) -> tuple[Sample, Sample, 
         tested = subject.open(test)
         if tested.array.shape[1:] != items.array.shape[1:]:
             got = f"{tested.array.shape[1:]} and {items.array.shape[1:]}"
-            raise DataError(f"test items must have the shape of the others, got {got}")
+            raise DataError(f"test items must have the same shape as training items, got {got}")
         train_ids, test_ids = np.arange(len(items)), np.arange(len(tested))
     if not len(train_ids):
-        raise DataError(f"there is nothing to compare with in {items.name}: all items are its test part")
+        raise DataError(f"{items.name} has only test items, and none to compare them with")
     which = "items not trained on" if test is None and subject.trained_on == items.fingerprint else "test items"
     if not len(test_ids):
         return Sample(items, train_ids, None), Sample(tested, spread(train_ids, WITHOUT_TEST), None), NONE_HELD_OUT
@@ -179,17 +183,21 @@ def words_for(
     *,
     held_out: bool,
 ) -> Words:
-    """Return the captions of the tested items, and the names of their classes in templates, where names are given."""
+    """Return the captions of the test items and, if class names are given, the prompts made of them."""
     items, ids = tested.items, tested.ids
     prompts: list[list[str]] = []
     answers = torch.from_numpy(np.full(1, -1) if items.labels is None else items.labels[ids])
     if names is None and templates is not None:
-        raise ValueError("templates are for names of classes, and none are given (--labels)")
+        raise ValueError("templates need class names (--labels), got none")
     if names is not None:
         if not subject.knows_words:
-            raise ValueError(f"names of classes need an encoder of images and words, and its head, got {subject.name}")
+            raise ValueError(
+                f"zero-shot classification needs the head of a run trained on captions, got {subject.name}"
+            )
         if not (answers >= 0).any() or not held_out:
-            raise ValueError(f"names of classes need labelled items that are held out, got none in {items.name}")
+            raise ValueError(
+                f"zero-shot classification needs labelled items that are held out, got none in {items.name}"
+            )
         prompts = prompts_of(names, items.classes, TEMPLATES if templates is None else templates)
     if CAPTION not in items.parts:
         return Words([], None, prompts, answers)
@@ -197,7 +205,7 @@ def words_for(
 
 
 def embed(representation: Representation, known: Sample, tested: Sample, viewed: Ids | None) -> Embedded:
-    """Return the vectors of both samples, and of two views of some tested items, where there are such views."""
+    """Embed both samples and, if the representation has views, two views of the `viewed` test items."""
     views = keys = None
     if viewed is not None:
         sides = [representation.embed_view(tested.items, viewed, side) for side in ("first", "second")]
@@ -207,29 +215,34 @@ def embed(representation: Representation, known: Sample, tested: Sample, viewed:
 
 
 def prompts_of(names: str | Path | Sequence[str], classes: Sequence[str], templates: Sequence[str]) -> list[list[str]]:
-    """Each class's name in each template, (classes, templates); `names` in the order of classes, or the same names."""
+    """Return each class name in each template, (classes, templates).
+
+    `names` are either the class names in any order, or other names in the order of the classes.
+    """
     given = read_names(names) if isinstance(names, str | Path) else list(names)
     lower, known = [name.lower() for name in given], [name.lower() for name in classes]
     if len(given) != len(classes):
-        raise ValueError(f"names must be one a class, {len(classes)}, got {len(given)}")
+        raise ValueError(f"there must be one name for each of the {len(classes)} classes, got {len(given)} names")
     if twice := [name for name in given if lower.count(name.lower()) > 1]:
         raise ValueError(f"names must differ, got {twice[0]!r} twice")
     if sorted(lower) == sorted(known):
-        given = list(classes)  # in any order
+        given = list(classes)  # the same names in another order
     elif moved := [name for name, own in zip(lower, known, strict=True) if name != own and name in known]:
-        # Some are names of classes, but not at their places: whoever wrote them did not mean the order.
+        # Some are class names, but out of order, so the list was probably not meant to be in the order of the classes.
         other = next(name for name in given if name.lower() not in known)
-        raise ValueError(f"names must be those of all classes, or in their order, got {moved[0]!r} and {other!r}")
+        raise ValueError(
+            f"names must be exactly the class names, or be in their order, got {moved[0]!r} out of order and {other!r}"
+        )
     for template in templates:
         if template.count("{}") != 1:
-            raise ValueError(f"a template must have one {{}} for the name, got {template!r}")
+            raise ValueError(f"a template must have one {{}} for the class name, got {template!r}")
     if not templates:
-        raise ValueError("templates must be one or more, got none")
+        raise ValueError("there must be at least one template, got none")
     return [[template.replace("{}", name) for template in templates] for name in given]
 
 
 def renamed(tested: Items, items: Items) -> NDArray[np.int64]:
-    """Labels of `tested` by the classes of `items`, as two sources may number theirs differently; others behind."""
+    """Return the labels of `tested` in the numbering of `items`; classes that `items` lacks get new numbers."""
     assert tested.labels is not None
     if tested.classes == items.classes:
         return tested.labels

@@ -1,4 +1,4 @@
-"""`likewise explore`: a page on this machine to look into a run: map, neighbours, search, curves."""
+"""`likewise explore`: serve a page on this machine to explore a run: map, neighbours, search, curves."""
 
 import secrets
 import socket
@@ -13,7 +13,7 @@ from likewise.training.encoder import check_layer
 from likewise.training.run import Run, RunError
 from likewise.training.trust import check_trust
 
-PORT = 8720  # where none is asked for, and it is free
+PORT = 8720  # the default, if it is free
 
 
 def explore(
@@ -29,12 +29,12 @@ def explore(
     trust: bool = False,
     say: Callable[[str], None] = printing.say,
 ) -> None:
-    """Serve the page of a run until it is interrupted; `source` is what is looked at, by default the run's own.
+    """Serve a page to explore a run, until interrupted. `source` is the data to show, by default the run's own.
 
-    A run that is going on shows its curves, and its map when it is done. `table` is a CSV or Parquet file with a
-    column id or path, whose other columns items can be coloured by. Where other machines can reach `host`, the
-    address has a token, and nothing is answered without it. `trust` allows the code of an encoder (`module:callable`)
-    that a run from elsewhere names.
+    While the run is still training, the page shows its curves; the map appears when it has finished. `table` is a CSV
+    or Parquet file with a column id or path, whose other columns items can be coloured by. If other machines can reach
+    `host`, the printed address contains a token, and requests without it are refused. `trust` allows the run to name
+    an encoder (`module:callable`) even if it was not made under this account.
     """
     uvicorn = needed("uvicorn", "explore", "explore")
     needed("starlette", "explore", "explore")
@@ -47,26 +47,28 @@ def explore(
 
     folder = Path(run)
     if not (folder / "recipe.toml").is_file():
-        raise RunError(f"RUN must be a run's folder, with a recipe.toml, got {folder}")
+        raise RunError(f"RUN must be the folder of a run, with a recipe.toml, got {folder}")
     recipe = Run(folder).recipe
     methods.check_kinds(recipe)
     check_trust(folder / "recipe.toml", recipe.encoder.name, trust)
     if layer is not None:
         check_layer(layer, recipe)
-    beside = None if table is None else Table.read(Path(table))
-    listening = _listening(host, port)
-    at = listening.getsockname()[1]
+    extra_columns = None if table is None else Table.read(Path(table))
+    listener = _listen(host, port)
+    actual_port = listener.getsockname()[1]
     token = None if is_loopback(host) else secrets.token_urlsafe(24)
     explorer = Explorer(
         folder,
-        lambda told: Scene.open(folder, source, layer=layer, roles=columns, table=beside, trust=trust, say=told),
+        lambda notify: Scene.open(
+            folder, source, layer=layer, roles=columns, table=extra_columns, trust=trust, say=notify
+        ),
         warn=say,
     )
-    shown = f"[{host}]" if ":" in host else host
-    url = f"http://{shown}:{at}/" + (f"?token={token}" if token else "")
+    url_host = f"[{host}]" if ":" in host else host
+    url = f"http://{url_host}:{actual_port}/" + (f"?token={token}" if token else "")
     say(f"{folder} at {url} (Ctrl-C ends it)")
     config = uvicorn.Config(
-        application(explorer, host, at, token),
+        application(explorer, host, actual_port, token),
         log_level="warning",
         server_header=False,
         proxy_headers=False,
@@ -78,19 +80,20 @@ def explore(
         webbrowser.open(url)
     try:
         with restored_thread_count():
-            uvicorn.Server(config).run(sockets=[listening])
-    except KeyboardInterrupt:  # that is how it ends
+            uvicorn.Server(config).run(sockets=[listener])
+    except KeyboardInterrupt:  # the normal way to stop
         pass
     finally:
-        listening.close()
+        listener.close()
 
 
-def _listening(host: str, port: int | None) -> socket.socket:
-    """A socket at the port that was asked for, or else at the usual one or any that is free."""
+def _listen(host: str, port: int | None) -> socket.socket:
+    """Open a socket at `port`; if it is None, at the default port or, if that is taken, at any free one."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for tried in (PORT, 0) if port is None else (port,):
         try:
             return socket.create_server((host, tried), family=family)
         except (OSError, OverflowError) as error:
-            failed = error
-    raise RunError(f"cannot listen at {host}, port {port or PORT}: {getattr(failed, 'strerror', None) or failed}")
+            last_error = error
+    reason = getattr(last_error, "strerror", None) or last_error
+    raise RunError(f"cannot listen at {host}, port {port or PORT}: {reason}")

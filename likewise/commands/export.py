@@ -1,8 +1,9 @@
-"""`likewise export`: an encoder for those who do not have likewise.
+"""`likewise export`: write an encoder to a file that can be used without likewise.
 
-Its weights under torchvision's or timm's names (safetensors), or a network that runs by itself (ONNX, TorchScript).
-What has to be known to use a file stands beside it as JSON, and of all files of an encoder in one MODEL_CARD.md.
-Every file is read back and run first: what gets its name gives the encoder's own features, in batches of any size.
+The file holds the weights under torchvision's or timm's names (safetensors), or a network that runs by itself (ONNX,
+TorchScript). A JSON file beside it describes input and output, and one MODEL_CARD.md describes all files of a folder.
+Every file is read back and run on batches of several sizes. It gets its final name only if it gives the encoder's
+features.
 """
 
 import contextlib
@@ -31,30 +32,30 @@ from likewise.locks import InUseError, only_writer
 from likewise.recipe import Recipe
 from likewise.training.encoder import Encoder, check_layer, load
 
-TOLERANCE = 1e-4  # of the largest entry of the features
+TOLERANCE = 1e-4  # largest difference, relative to the largest entry of the features
 OPSET = 17  # of ONNX: the first with layer norm
-TEMPORARY = ".likewise-export-"  # how folders of files that are being made begin
-# Of torch's tracing exporters. They are not its newest; but that one, for ONNX, needs a package that nothing else does.
-SAID = (
+TEMPORARY = ".likewise-export-"  # prefix of temporary folders
+# Warnings of torch's tracing exporters, which are ignored. The newer exporter to ONNX would need one more dependency.
+IGNORED_WARNINGS = (
     "You are using the legacy TorchScript-based ONNX export",
     "The feature will be removed",
     r"`torch\.jit\.\w+` is deprecated",
-    "Exporting a model to ONNX with a batch_size other than 1",  # of a GRU; other sizes are run
+    "Exporting a model to ONNX with a batch_size other than 1",  # about a GRU; other batch sizes are checked here
     "Constant folding - Only steps=1",
 )
 
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written, and how far it is from the encoder."""
+    """The files that were written, and how far their outputs are from the encoder's."""
 
     files: tuple[Path, ...]  # networks first
     format: str
-    difference: float  # the largest, as a share of the largest entry of the features
+    difference: float  # largest difference, relative to the largest entry of the features
 
 
 class Prepared(nn.Module):
-    """A network of items as they are, images as pixels of 0 to 1, which it normalises; tokens need nothing."""
+    """A network with normalisation in front of it: it takes images as pixels from 0 to 1. Tokens are not normalised."""
 
     def __init__(
         self, network: nn.Sequential, mean: Tensor | None = None, std: Tensor | None = None, hop: int = 0
@@ -70,18 +71,18 @@ class Prepared(nn.Module):
         if self.mean is not None and self.std is not None:
             items = (items - self.mean) / self.std
         if self.hop:
-            # One frame more, which is not there: so none is too short, a case of its own that a trace would not see.
+            # Append one empty frame (NaN), so that no sequence is too short: a trace cannot record that special case.
             items = functional.pad(items, (0, 0, 0, self.hop), value=math.nan)
         return self.network(items)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
 class Tower:
-    """A network, what it makes of made-up items, and what has to be known to use it."""
+    """A network to export, example inputs with the outputs that are expected, and the description for the JSON file."""
 
     graph: Prepared
-    given: list[Tensor]  # items as the graph takes them, in batches
-    answers: list[Tensor]  # by the encoder: features of each batch
+    given: list[Tensor]  # batches of example inputs
+    answers: list[Tensor]  # the encoder's features of each batch
     record: dict[str, Any]
 
 
@@ -89,21 +90,22 @@ def export(
     run: str | Path | Encoder,
     out: str | Path,
     *,
-    format: str | None = None,  # noqa: A002  # what everyone calls it
+    format: str | None = None,  # noqa: A002  # the usual name
     layer: str | None = None,
     trust: bool = False,
 ) -> Exported:
-    """Write a run's encoder to a file that others can use, and how to use it beside it.
+    """Write a run's encoder to the file `out`, with a JSON description and a model card beside it.
 
-    `format` is safetensors, onnx or torchscript, by default that of the ending of `out`; `layer` is backbone or head.
-    Of images and words the head is the default, and the text tower becomes a second file, with its tokenizer.json.
-    `trust` allows the code of an encoder (`module:callable`) that a run from elsewhere names.
+    `format` is safetensors, onnx or torchscript, by default chosen from the ending of `out`. `layer` is backbone or
+    head. A run trained on captions exports the head by default, and its text encoder as a second file with a
+    tokenizer.json. `trust` allows the run to name an encoder (`module:callable`) even if it was not made under this
+    account.
     """
     out = Path(out)
     chosen = _format(out, format)
     if chosen == "onnx":
         for package in ("onnx", "onnxruntime"):
-            needed(package, "ONNX", "export")  # now, and not when much is done
+            needed(package, "ONNX", "export")  # fail now rather than after most of the work
     encoder = run if isinstance(run, Encoder) else load(run, trust=trust)
     layer = layer or encoder.default_layer
     check_layer(layer, encoder.recipe)
@@ -119,38 +121,38 @@ def export(
     records = {name: shared | tower.record for name, tower in towers.items()}
     texts |= {f"{name}.json": json.dumps(record, indent=2) + "\n" for name, record in records.items()}
     try:
-        with _made_in(out) as made:
+        with _temporary_folder(out) as temporary:
             for path in (out.with_name(name) for name in [*towers, *texts]):
                 if path.exists() and (path.name != "tokenizer.json" or path.read_text("utf-8") != texts[path.name]):
-                    raise ExportError(f"--out must be a new file, got {path}, which is there")
+                    raise ExportError(f"--out must be a new file, got {path}, which exists")
             texts[CARD] = card(encoder, None if isinstance(run, Encoder) else Path(run), out.parent, records)
-            differences = [_written(tower, records[name], made / name) for name, tower in towers.items()]
+            differences = [_write_and_check(tower, records[name], temporary / name) for name, tower in towers.items()]
             for name, text in texts.items():
-                (made / name).write_text(text, encoding="utf-8", errors="surrogateescape")
-            files = tuple((made / name).replace(out.with_name(name)) for name in [*towers, *texts])
+                (temporary / name).write_text(text, encoding="utf-8", errors="surrogateescape")
+            files = tuple((temporary / name).replace(out.with_name(name)) for name in [*towers, *texts])
     except OSError as error:
         raise ExportError(f"{out} could not be written: {error.strerror or error}") from None
     return Exported(files, chosen, max(differences))
 
 
 @contextmanager
-def _made_in(out: Path) -> Iterator[Path]:
-    """A folder beside `out` for files that do not have their names yet, for this process alone; then it is gone.
+def _temporary_folder(out: Path) -> Iterator[Path]:
+    """Make a temporary folder beside `out`, for this process alone, and remove it afterwards.
 
-    Folders that exports left behind when they were killed go first: nobody holds their locks.
+    Folders that killed exports left behind are removed first; their locks are free.
     """
-    mine = out.with_name(f"{TEMPORARY}{out.name}")
-    with only_writer(out, _lock_of(mine)):
-        for left in out.parent.glob(f"{TEMPORARY}*"):
-            if left.is_dir() and left != mine:
-                with contextlib.suppress(InUseError, OSError), only_writer(left, _lock_of(left)):
-                    shutil.rmtree(left)
-        shutil.rmtree(mine, ignore_errors=True)
-        mine.mkdir()
+    own = out.with_name(f"{TEMPORARY}{out.name}")
+    with only_writer(out, _lock_of(own)):
+        for leftover in out.parent.glob(f"{TEMPORARY}*"):
+            if leftover.is_dir() and leftover != own:
+                with contextlib.suppress(InUseError, OSError), only_writer(leftover, _lock_of(leftover)):
+                    shutil.rmtree(leftover)
+        shutil.rmtree(own, ignore_errors=True)
+        own.mkdir()
         try:
-            yield mine
+            yield own
         finally:
-            shutil.rmtree(mine, ignore_errors=True)
+            shutil.rmtree(own, ignore_errors=True)
 
 
 def _lock_of(folder: Path) -> Path:
@@ -167,7 +169,7 @@ def _format(out: Path, name: str | None) -> str:
 
 
 def _tower_of_items(encoder: Encoder, layer: str, traced: bool) -> Tower:
-    """Return the tower of the items, up to the layer; `traced`, its file normalises them."""
+    """Return the tower that embeds items, up to `layer`; if `traced`, the file normalises its inputs itself."""
     about, recipe, prepared = encoder.about, encoder.recipe, encoder.augmentation
     network = _copied(encoder.backbone, encoder.head if layer == "head" else None)
     exported = encoder.modality.exported(network, recipe, about, prepared)
@@ -180,7 +182,7 @@ def _tower_of_items(encoder: Encoder, layer: str, traced: bool) -> Tower:
 
 
 def _tower_of_text(encoder: Encoder) -> Tower:
-    """Return the tower of the captions, from tokens to the space of the images."""
+    """Return the tower that embeds captions, from tokens to the space of the image embeddings."""
     network = _copied(*encoder.text_network)  # type: ignore[misc]
     text = encoder.text_modality
     exported = text.exported(network, encoder.recipe, encoder.about, encoder.augmentation)
@@ -196,11 +198,11 @@ def _tower(
     recipe: Recipe,
     record: dict[str, Any],
 ) -> Tower:
-    """A graph beside the network that it is of: the network says what the graph should."""
+    """Return a tower whose expected outputs are computed by `network` from prepared inputs."""
     with torch.no_grad():
         answers = [network(part) for part in prepared]
     if not all(part.isfinite().all() for part in answers):
-        raise ExportError(f"{record['encoder']} gives features that are no finite numbers: there is nothing to export")
+        raise ExportError(f"{record['encoder']} gives features that are not finite, so it is not exported")
     record["features"] = answers[0].shape[1]
     if len(network) > 1:
         record["head"] = {"kind": recipe.encoder.head, "from": network[0].dim}
@@ -212,29 +214,32 @@ def _copied(backbone: nn.Module, head: nn.Module | None) -> nn.Sequential:
     return nn.Sequential(*parts).to("cpu", torch.float32).eval().requires_grad_(False)
 
 
-def _written(tower: Tower, record: Mapping[str, Any], path: Path) -> float:
-    """Write a tower's file and run it; the largest difference from the encoder's features, never above tolerance."""
+def _write_and_check(tower: Tower, record: Mapping[str, Any], path: Path) -> float:
+    """Write a tower's file, run it, and return the largest difference from the encoder's features.
+
+    A difference above the tolerance is an error.
+    """
     what = f"{record['encoder']} as {record['format']}"
     try:
         runs = WRITERS[record["format"]](tower, record, path)
     except OSError:
         raise
-    except Exception as error:  # exporters raise nearly anything on what they do not know
+    except Exception as error:  # exporters raise all kinds of exceptions on unsupported operations
         raise ExportError(f"{what} cannot be written: {_line(error, 0)}") from error
     largest, traced = 0.0, record["format"] != "safetensors"
     for given, answer in zip(tower.given, tower.answers, strict=True):
         try:
-            found = runs(given)
+            output = runs(given)
         except Exception as error:
             got, difference = _line(error, -1), math.inf
         else:
-            same = found.shape == answer.shape
+            same_shape = output.shape == answer.shape
             scale = max(float(answer.abs().max()), torch.finfo(torch.float32).tiny)
-            difference = float((found - answer).abs().max()) / scale if same else math.inf
-            got = f"{difference:.2g} of the largest entry" if same else f"the shape {tuple(found.shape)}"
+            difference = float((output - answer).abs().max()) / scale if same_shape else math.inf
+            got = f"a difference of {difference:.2g}" if same_shape else f"the shape {tuple(output.shape)}"
         if not difference <= TOLERANCE:
             expected = f"must give the encoder's features to {TOLERANCE:g} with a batch of {len(given)}"
-            hint = "; len(x), unlike x.shape[0], and an if of Python are constants in such a file" * traced
+            hint = "; note that tracing turns len(x) and Python's if into constants, but not x.shape[0]" * traced
             raise ExportError(f"{what} {expected}, got {got}{hint}")
         largest = max(largest, difference)
     return largest
@@ -249,13 +254,13 @@ def _write_safetensors(tower: Tower, record: Mapping[str, Any], path: Path) -> C
     for part, prefix in zip(tower.graph.network, PREFIXES, strict=False):
         weights |= {prefix + name: value.contiguous().clone() for name, value in part.state_dict().items()}
     path.write_bytes(safetensors.torch.save(weights, metadata={"preprocessing": json.dumps(record)}))
-    again, found = copy.deepcopy(tower.graph), safetensors.torch.load_file(path)
-    for part, prefix in zip(again.network, PREFIXES, strict=False):
+    loaded, stored = copy.deepcopy(tower.graph), safetensors.torch.load_file(path)
+    for part, prefix in zip(loaded.network, PREFIXES, strict=False):
         names = list(part.state_dict())
         for value in part.state_dict().values():
-            value.zero_()  # what the file does not have is then missed
-        part.load_state_dict({name: found[prefix + name] for name in names})
-    return again
+            value.zero_()  # so that a weight missing from the file changes the output
+        part.load_state_dict({name: stored[prefix + name] for name in names})
+    return loaded
 
 
 def _write_torchscript(tower: Tower, record: Mapping[str, Any], path: Path) -> Callable[[Tensor], Tensor]:
@@ -269,7 +274,7 @@ def _write_torchscript(tower: Tower, record: Mapping[str, Any], path: Path) -> C
 def _write_onnx(tower: Tower, record: Mapping[str, Any], path: Path) -> Callable[[Tensor], Tensor]:
     onnx, onnxruntime = (needed(package, "ONNX", "export") for package in ("onnx", "onnxruntime"))
     name = record["input"]
-    free = {place: axis for place, axis in enumerate(record["shape"]) if isinstance(axis, str)}
+    variable_axes = {place: axis for place, axis in enumerate(record["shape"]) if isinstance(axis, str)}
     with _quiet():
         torch.onnx.export(
             tower.graph,
@@ -279,7 +284,7 @@ def _write_onnx(tower: Tower, record: Mapping[str, Any], path: Path) -> Callable
             opset_version=OPSET,
             input_names=[name],
             output_names=["features"],
-            dynamic_axes={name: free, "features": {0: "n"}},
+            dynamic_axes={name: variable_axes, "features": {0: "n"}},
         )
     model = onnx.load(str(path))
     onnx.helper.set_model_props(model, {"preprocessing": json.dumps(record)})
@@ -287,19 +292,19 @@ def _write_onnx(tower: Tower, record: Mapping[str, Any], path: Path) -> Callable
     onnx.save(model, str(path))
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
-    options.log_severity_level = 4  # what goes wrong is raised, and need not be printed too
+    options.log_severity_level = 4  # errors are raised, and need not be logged too
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     return lambda given: torch.from_numpy(session.run(None, {name: given.numpy()})[0])
 
 
-PREFIXES = ("", "head.")  # of the names of backbone and head
+PREFIXES = ("", "head.")  # of the weight names of backbone and head
 WRITERS = {"safetensors": _write_safetensors, "onnx": _write_onnx, "torchscript": _write_torchscript}
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", TracerWarning)  # what a trace gets wrong, running it shows
-        for words in SAID:
-            warnings.filterwarnings("ignore", message=words)
+        warnings.simplefilter("ignore", TracerWarning)  # the exported file is run, which shows what a trace got wrong
+        for message in IGNORED_WARNINGS:
+            warnings.filterwarnings("ignore", message=message)
         yield

@@ -1,7 +1,4 @@
-"""`likewise finetune`: what are a few labels worth to an encoder that has seen the data without them?
-
-Encoder and classifier are trained together on a share of the labels, and so is the same network from scratch.
-"""
+"""`likewise finetune`: train the encoder and a classifier on a few labels, and compare with training from scratch."""
 
 import copy
 import dataclasses
@@ -43,7 +40,7 @@ WEIGHT_DECAY, WARMUP = 1e-4, 0.05
 
 @dataclass(frozen=True)
 class FineTuned:
-    """Accuracy after fine-tuning and from scratch, and everything that they depend on."""
+    """Accuracy after fine-tuning and from scratch, with everything that they depend on."""
 
     finetuned: float
     scratch: float
@@ -61,7 +58,7 @@ class FineTuned:
         return dataclasses.asdict(self)
 
     def table(self) -> list[list[str]]:
-        """What is printed: names and accuracies."""
+        """Return the table that is printed, the header first."""
         return [
             [f"{self.test:,} test items", f"accuracy with {self.labels:,} labels"],
             ["from scratch", f"{self.scratch:.3f}"],
@@ -72,7 +69,7 @@ class FineTuned:
         return (
             f"{self.encoder} and a linear classifier, all weights trained; {self.share:.3g} of the labels, "
             f"{self.classes} classes, {self.epochs} epochs of {self.batch_size}, adamw at {self.lr:g}, cosine, "
-            f"seed {self.seed}; the same for both, and the last step counts."
+            f"seed {self.seed}; both are trained in the same way and measured after the last step."
         )
 
 
@@ -91,12 +88,14 @@ def finetune(
     trust: bool = False,
     progress: bool = True,
 ) -> FineTuned:
-    """Train a run's encoder and a classifier on a share of the labels, and the same network from scratch.
+    """Fine-tune a run's encoder with a classifier on a share of the labels, and train the same network from scratch.
 
-    `train` is a source, by default the run's own; `test` another, by default the part that is held out of it.
-    `labels` is a share of each class, at least one item; `columns` name them in the data, as in {"y": "speaker"}.
-    Where `out` is given, the fine-tuned encoder is kept there, for `likewise.load`, with its classifier and figures.
-    `trust` allows the code of an encoder (`module:callable`) that a run from elsewhere names.
+    - `train`: labelled data, by default the run's own data.
+    - `test`: data to test on, by default the part of `train` that the run held out.
+    - `labels`: share of each class's labels to train on; at least one item of each class is used.
+    - `columns`: names of arrays or columns in the data, such as {"y": "speaker"}.
+    - `out`: new folder for the fine-tuned encoder, which `likewise.load` reads, its classifier and its figures.
+    - `trust`: allow the run to name an encoder (`module:callable`) even if it was not made under this account.
     """
     if not 0 < labels <= 1:
         raise ValueError(f"labels must be a share above 0 and at most 1, got {labels:g}")
@@ -136,7 +135,7 @@ def finetune(
             _fit(network, encoder, items, track(steps, name, total, console=console, transient=True), total, lr, seed)
             if weight := first_not_finite(network):
                 raise NotFiniteError(
-                    f"{name} gave weights that are not finite, {weight} for one: lower --lr, {lr:g} now"
+                    f"{name} gave weights that are not finite, such as {weight}; lower --lr, which is {lr:g}"
                 )
             predicted = features(network, encoder.augmentation, tested, test_ids).argmax(dim=1)
             return float((predicted == answers).double().mean()), network
@@ -144,7 +143,7 @@ def finetune(
         fresh = build_tower(recipe.with_values(FRESH | {"seed": seed}), about).encoder
         from_scratch, _ = accuracy(fresh, "from scratch")
         finetuned, network = accuracy(copy.deepcopy(encoder.backbone), "fine-tuning")
-        found = FineTuned(
+        result = FineTuned(
             finetuned=finetuned,
             scratch=from_scratch,
             encoder=f"{recipe.encoder.name} by {recipe.method}",
@@ -162,24 +161,26 @@ def finetune(
                 note(words)
             save_weights(folder, {"encoder": network[0], "head": encoder.head}, about)
             save_module(folder / "classifier.safetensors", network[1], {"classes": json.dumps(items.classes)})
-            write_whole(folder / FINE_TUNED, json.dumps(found.as_dict(), indent=2) + "\n")
-            write_whole(folder / "recipe.toml", methods.to_toml(recipe))  # last: a folder with a recipe is whole
-        return found
+            write_whole(folder / FINE_TUNED, json.dumps(result.as_dict(), indent=2) + "\n")
+            write_whole(
+                folder / "recipe.toml", methods.to_toml(recipe)
+            )  # written last: a folder with a recipe is complete
+        return result
 
 
 @contextmanager
 def _new_folder(folder: Path) -> Iterator[None]:
-    """Keep a folder that holds nothing yet for this process."""
+    """Lock a new or empty folder for this process."""
     if folder.exists() and not folder.is_dir():
         raise RunError(f"--out must be a new folder, got the file {folder}")
     with only_writer(folder, folder / LOCK):
         if any(path.name != LOCK for path in folder.iterdir()):
-            raise RunError(f"--out must be a new folder, got {folder}, which holds something")
+            raise RunError(f"--out must be a new folder, got {folder}, which is not empty")
         yield
 
 
 def pick_labelled(labels: NDArray[np.int64], ids: NDArray[np.int64], share: float, seed: int) -> NDArray[np.int64]:
-    """A share of each class's ids, at least one, drawn by the seed."""
+    """Return a random share of the ids of each class, at least one of each."""
     rng = generator(seed, "labels")
     picked = []
     for label in np.unique(labels[ids]):
@@ -191,7 +192,7 @@ def pick_labelled(labels: NDArray[np.int64], ids: NDArray[np.int64], share: floa
 
 
 def _batches(ids: NDArray[np.int64], size: int, epochs: int, seed: int) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Steps and the ids they see; the last short batch of an epoch is dropped."""
+    """Yield each step with the ids of its batch; the last incomplete batch of an epoch is dropped."""
     size = min(size, len(ids))
     per_epoch = len(ids) // size
     for epoch in range(epochs):

@@ -1,6 +1,7 @@
-"""The model card of exported files: one for a folder, of one encoder and all its files there.
+"""The model card of exported files: one for a folder, which holds the files of one encoder.
 
-What it is, how to use each file, what was measured, data and recipe. People may write around what stands here.
+It says what the encoder is, how to use each file, what was measured, the data and the recipe. Text that people write
+before or after the generated part is kept.
 """
 
 import json
@@ -26,34 +27,34 @@ ENDINGS = {ending: name for name, endings in FORMATS.items() for ending in endin
 
 
 class ExportError(ValueError):
-    """An encoder that cannot be exported, and why, in one sentence."""
+    """An encoder cannot be exported; the message is one sentence that says why."""
 
 
 CARD = "MODEL_CARD.md"
 BEGIN, CLOSE = "<!-- likewise export writes anew what is from here … -->", "<!-- … to here, and nothing else -->"
 HEAD = ("| figure | value | what it depends on |", "|---|---|---|")
-LARGEST = 1 << 20  # bytes of a file of figures
-LICENCE = "\n\n## Licence\n\nNot said yet: it is for whoever publishes these weights to say.\n"
+LARGEST = 1 << 20  # largest file of figures, in bytes
+LICENCE = "\n\n## Licence\n\nNot stated yet. Whoever publishes these weights should state it here.\n"
 
 
 def card(encoder: Encoder, run: Path | None, folder: Path, records: Mapping[str, Any]) -> str:
-    """The folder's card with what is known of this encoder; what people wrote around it stays."""
+    """Return the text of the folder's card for this encoder, keeping what people wrote around the generated part."""
     before, after = "", LICENCE
     if (path := folder / CARD).exists():
         before, _, rest = path.read_text("utf-8", errors="surrogateescape").partition(BEGIN)
         _, close, after = rest.partition(CLOSE)
         if not close:
-            raise ExportError(f"{path} is not of likewise, and is not written over: export into another folder")
+            raise ExportError(f"{path} was not written by likewise and is not overwritten: export into another folder")
     recipe, about = encoder.recipe, encoder.about
-    weights, there = next(iter(records.values()))["weights"], _records(folder)
-    others = {name: record for name, record in there.items() if record.get("weights") == weights}
-    if path.exists() and any(record.get("weights", weights) != weights for record in there.values()):
-        raise ExportError(f"{path} is of another encoder, and is not written over: export into another folder")
+    weights, existing = next(iter(records.values()))["weights"], _records(folder)
+    others = {name: record for name, record in existing.items() if record.get("weights") == weights}
+    if path.exists() and any(record.get("weights", weights) != weights for record in existing.values()):
+        raise ExportError(f"{path} describes another encoder and is not overwritten: export into another folder")
     paper = f", {methods.METHODS[recipe.method].paper}" if recipe.method in methods.METHODS else ""
     tuned = run is not None and (run / "classifier.safetensors").exists()
     measured = _finetuned(run / FINE_TUNED) if run and (run / FINE_TUNED).exists() else None
     skipped = (run or Path()) / "skipped.txt"
-    trained = f"{about['items']:,}" if "items" in about else "not known"
+    trained = f"{about['items']:,}" if "items" in about else "unknown"
     if measured:
         trained += f", then fine-tuned on {measured.labels:,}"
     figures = (
@@ -72,7 +73,7 @@ def card(encoder: Encoder, run: Path | None, folder: Path, records: Mapping[str,
         "## Data",
         f"- source: `{recipe.data.source or 'arrays in memory'}`\n"
         f"- items trained on: {trained}\n"
-        f"- skipped: {skipped.read_bytes().count(10) if run and skipped.exists() else 'not known'}\n"
+        f"- skipped: {skipped.read_bytes().count(10) if run and skipped.exists() else 'unknown'}\n"
         f"- fingerprint: `{about['fingerprint']}`",
         "## Recipe",
         f"```toml\n{methods.to_toml(recipe)}```",
@@ -88,33 +89,33 @@ def _finetuned(path: Path) -> FineTuned:
 
 
 def _records(folder: Path) -> dict[str, dict[str, Any]]:
-    """What stands beside the networks of a folder, by their names."""
-    found: dict[str, dict[str, Any]] = {}
+    """Return the JSON descriptions of the exported files in a folder, by file name."""
+    records: dict[str, dict[str, Any]] = {}
     for path in folder.iterdir() if folder.is_dir() else ():
-        beside = path.with_name(f"{path.name}.json")
-        if path.suffix.lower() in ENDINGS and beside.is_file():
+        description = path.with_name(f"{path.name}.json")
+        if path.suffix.lower() in ENDINGS and description.is_file():
             try:
-                record = json.loads(beside.read_bytes())
+                record = json.loads(description.read_bytes())
             except (ValueError, RecursionError):
                 continue
-            found |= {path.name: record} if isinstance(record, dict) else {}
-    return found
+            records |= {path.name: record} if isinstance(record, dict) else {}
+    return records
 
 
-def _accuracies(found: FineTuned) -> list[str]:
-    """Of the fine-tuned network and of the same from scratch, with what both depend on."""
-    of = f"accuracy of {found.test:,} test items, after {found.labels:,} labels"
-    rows = {"fine-tuned": found.finetuned, "from scratch": found.scratch}
+def _accuracies(result: FineTuned) -> list[str]:
+    """Return a table of the accuracies after fine-tuning and from scratch, and a note on what they depend on."""
+    of = f"accuracy on {result.test:,} test items, trained on {result.labels:,} labels"
+    rows = {"fine-tuned": result.finetuned, "from scratch": result.scratch}
     table = [f"| {name} | {value:.3f} | {of} |" for name, value in rows.items()]
-    return ["\n".join([*HEAD, *table]), found.note()]
+    return ["\n".join([*HEAD, *table]), result.note()]
 
 
 def _figures(rows: Sequence[Mapping[str, Any]], recipe: Recipe) -> list[str]:
-    """Return the last row that was logged, each figure with what it depends on."""
+    """Return a table of the figures that were logged last, each with what it depends on."""
     if not rows:
         return ["None were recorded."]
     row = rows[-1]
-    held, of = f"at most {KNN_TEST:,} items not trained on, if any were held out", f"backbone of {recipe.encoder.name}"
+    held, of = f"at most {KNN_TEST:,} held-out items, if there are any", f"backbone of {recipe.encoder.name}"
     temperature = f", temperature {row['temperature']:.3g}" if row.get("temperature") is not None else ""
     candidates = f"{row['candidates']:,.0f} candidates" if row.get("candidates") is not None else "its candidates"
     vote = f"20 neighbours, T 0.07, among at most {KNN_TRAIN:,} labelled items of the training part"
@@ -122,16 +123,16 @@ def _figures(rows: Sequence[Mapping[str, Any]], recipe: Recipe) -> list[str]:
         "loss": f"{recipe.loss.kind}{temperature}, the last batch of {recipe.training.batch_size}, {candidates}",
         "bound": f"mutual information in nats, a lower bound: log of {candidates} − loss",
         "estimate": f"mutual information in nats, an estimate: log of {candidates} − loss",
-        "knn": f"accuracy of k-NN, {vote}; at most {KNN_TEST:,} items not trained on; {of}",
-        "effective_rank": f"directions that the features use; {held}; {of}",
+        "knn": f"accuracy of k-NN, {vote}; at most {KNN_TEST:,} held-out items; {of}",
+        "effective_rank": f"number of directions that the features use; {held}; {of}",
         "consistency": "mean cosine of stored keys with the same views encoded at the end",
     }
-    kept = {name: (f"{row[name]:.3f}", note) for name, note in notes.items() if row.get(name) is not None}
+    figures = {name: (f"{row[name]:.3f}", note) for name, note in notes.items() if row.get(name) is not None}
     if not DICTIONARIES[recipe.dictionary.kind].stores:
-        kept.pop("consistency", None)
-    kept |= {metric.name: (metric.text, metric.note) for metric in PAIRS[recipe.pairs.kind].metrics(row, recipe)}
-    table = [f"| {name} | {value} | {note} |" for name, (value, note) in kept.items()]
-    return [f"At the last step, {row['step']:,}, which is not chosen for being best.", "\n".join([*HEAD, *table])]
+        figures.pop("consistency", None)
+    figures |= {metric.name: (metric.text, metric.note) for metric in PAIRS[recipe.pairs.kind].metrics(row, recipe)}
+    table = [f"| {name} | {value} | {note} |" for name, (value, note) in figures.items()]
+    return [f"Measured at the last step, {row['step']:,}, not at the best one.", "\n".join([*HEAD, *table])]
 
 
 RUN = {
@@ -166,17 +167,19 @@ rows = torch.from_numpy({input})
 
 
 def _use(name: str, record: Mapping[str, Any]) -> str:
-    """Say how a file is used: what it takes and gives, and code that does it."""
+    """Describe how to use a file: its inputs, its outputs, and example code."""
     modality, in_file, shape = _modality(record), record["format"], ", ".join(map(str, record["shape"]))
     normalises = "mean" in record  # tokens are not normalised
     words = f"`{name}`: {record['input']} ({shape}) {'float32' if normalises else 'int64'}"
     words += modality.input_in_words(record)
     if "piece" in record:
-        words += f" (of more than {record['piece']:,} the features are the mean over pieces of so many, by length)"
+        words += (
+            f" (split longer ones into pieces of {record['piece']:,} and average their features, weighted by length)"
+        )
     words += f"; to features (n, {record['features']}) of the {record['layer']}."
     if normalises:
-        inside = "(x − mean) / std comes first" if in_file == "safetensors" else "They are normalised inside"
-        words += f" {inside}, with the mean and std that `{name}.json` has."
+        inside = "First apply (x − mean) / std" if in_file == "safetensors" else "The file normalises them itself"
+        words += f" {inside}, with the mean and std in `{name}.json`."
     words += modality.note_on_format(in_file)
     backbone, head = _builds(record)
     behind = modality.axes_behind_channels
@@ -196,29 +199,29 @@ def _use(name: str, record: Mapping[str, Any]) -> str:
 
 
 def _modality(record: Mapping[str, Any]) -> Modality:
-    """Return the modality of an exported file; one of 0.1.0 says only that its items are sequences."""
+    """Return the modality of an exported file; files of version 0.1.0 only say that their items are sequences."""
     return MODALITIES[record["modality"] if "modality" in record else migrated(dict(record))["modality"]]
 
 
 def _literal(text: str) -> str:
-    """A string as Python writes it, in double quotes."""
+    """Return a string as a Python literal in double quotes."""
     return json.dumps(text, ensure_ascii=False)
 
 
 def _builds(record: Mapping[str, Any]) -> tuple[str, str]:
-    """Code that makes the network of a record with its weights, and its head, if it has one."""
+    """Return code that builds the network with its weights, and code that builds its head, if it has one."""
     backbone = f"network = {_modality(record).build_in_code(record)}.eval()\n"
     if "head" not in record:
         return backbone + "network.load_state_dict(weights)", ""
-    theirs = '{name: value for name, value in weights.items() if not name.startswith("head.")}'
-    own = '{name.removeprefix("head."): value for name, value in weights.items() if name.startswith("head.")}'
+    of_backbone = '{name: value for name, value in weights.items() if not name.startswith("head.")}'
+    of_own_head = '{name.removeprefix("head."): value for name, value in weights.items() if name.startswith("head.")}'
     of_head = f"{_literal(record['head']['kind'])}, {record['head']['from']}, {record['features']}"
     head = f"head = encoders.build_head({of_head}).eval()"
-    return f"{backbone}network.load_state_dict({theirs})\n", f"{head}\nhead.load_state_dict({own})"
+    return f"{backbone}network.load_state_dict({of_backbone})\n", f"{head}\nhead.load_state_dict({of_own_head})"
 
 
 def _elsewhere(name: str, record: Mapping[str, Any]) -> str:
-    """Code that loads the weights into torchvision's or timm's network of the same name, where there is one."""
+    """Return code that loads the weights into the same network of torchvision or timm, or "" if there is none."""
     encoder, channels, small = record["encoder"], record.get("channels"), record.get("stem") == "small"
     if encoder in ("resnet18", "resnet34", "resnet50"):
         lines = ["from torch import nn", f"from torchvision.models import {encoder}", "", f"network = {encoder}()"]

@@ -1,4 +1,4 @@
-"""`likewise report`: write the report of a finished run again, from what stands in its folder."""
+"""`likewise report`: write the report of a finished run again, from the files in its folder."""
 
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,8 @@ from likewise.training.run import FINE_TUNED, Run, RunError, read_about
 from likewise.training.trainer import Trainer
 from likewise.training.trust import check_trust
 
-# How the tower is built, whatever the run was trained with: its weights come from its files, in one process.
-BUILT_AS = {
+# Settings that only matter for training: the tower is rebuilt in one process, with the weights of the run's files.
+REBUILT_WITH = {
     "encoder.init": "",
     "encoder.frozen": False,
     "training.devices": 1,
@@ -31,19 +31,19 @@ BUILT_AS = {
 
 
 def report(run: str | Path, source: Any = None, *, trust: bool = False, progress: bool = True) -> Path:
-    """Write a run's report again, and return the page: its data are opened, its weights loaded, and nothing is trained.
+    """Write the report of a finished run again, without training, and return the path of the page.
 
-    `source` says where the data are now, if they are not where the run found them. `trust` allows the code of an
-    encoder (`module:callable`) that a run from elsewhere names.
+    `source` says where the data is now, if it was moved. `trust` allows the run to name an encoder (`module:callable`)
+    even if it was not made under this account.
     """
     keep_freed_memory()
     folder, observer = Path(run), Screen() if progress else Observer()
     if not (folder / "recipe.toml").exists():
         raise RunError(f"{folder} is not a run: expected a folder with recipe.toml")
-    wanted = ("encoder.safetensors", "metrics.jsonl")
-    if (folder / FINE_TUNED).exists() or not all((folder / name).exists() for name in wanted):
+    required = ("encoder.safetensors", "metrics.jsonl")
+    if (folder / FINE_TUNED).exists() or not all((folder / name).exists() for name in required):
         raise RunError(
-            f"{folder} has no finished training to report on; `likewise train` goes on with a run, given --resume"
+            f"{folder} is not a finished training run; `likewise train --resume` continues an interrupted one"
         )
     recipe = Run(folder).recipe
     check_trust(folder / "recipe.toml", recipe.encoder.name, trust)
@@ -57,13 +57,14 @@ def report(run: str | Path, source: Any = None, *, trust: bool = False, progress
 
 
 def rebuilt(folder: Path, recipe: Recipe, source: Any, trust: bool) -> Trainer:
-    """Return what a run had when it ended: its data, its pairs, and its tower with the weights of its files."""
-    values = methods.read_recipe(folder / "recipe.toml") | BUILT_AS
+    """Return a trainer in the state in which the run ended: its data, its pairs, and its tower with trained weights."""
+    values = methods.read_recipe(folder / "recipe.toml") | REBUILT_WITH
     values.pop("method", None)
-    named = recipe.data.source if source is None else source
-    plan = make_plan(named, recipe.method, values, progress=False, trust=trust)
+    plan = make_plan(
+        recipe.data.source if source is None else source, recipe.method, values, progress=False, trust=trust
+    )
     if plan.items.fingerprint != read_about(folder)["fingerprint"]:
-        raise RunError(f"the data in {plan.items.name} are not those of {folder}, or have changed since")
+        raise RunError(f"{plan.items.name} is not the data that {folder} was trained on, or it has changed since")
     trainer = Trainer(plan, folder, Observer(), resume=True)
     for name, module in trainer.learner.tower.saved.items():
         load_into(module, folder / f"{name}.safetensors")
@@ -71,8 +72,10 @@ def rebuilt(folder: Path, recipe: Recipe, source: Any, trust: bool) -> Trainer:
 
 
 def load_into(module: Any, path: Path) -> None:
-    """Load the weights of a run's file into a module of the same recipe."""
+    """Load the weights in a run's file into a module."""
     try:
         module.load_state_dict(safetensors.torch.load_file(path))
     except (OSError, RuntimeError, safetensors.SafetensorError):
-        raise RunError(f"{path} must hold the weights of its recipe.toml, got others or none") from None
+        raise RunError(
+            f"{path} must hold weights that fit recipe.toml, but they are missing, damaged or different"
+        ) from None

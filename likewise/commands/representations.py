@@ -1,6 +1,6 @@
-"""What can be evaluated: a run, anyone's `module:callable`, or a file of embeddings, and what each is compared with.
+"""What `likewise evaluate` can measure: a run, a `module:callable` or a file of embeddings, each with its baselines.
 
-A representation turns items into vectors: those of an encoder, trained or not, or of the baseline without learning.
+A representation turns items into vectors. It is a trained or untrained encoder, or a baseline that needs no training.
 """
 
 import copy
@@ -27,11 +27,12 @@ from likewise.training.batches import read
 from likewise.training.encoder import Encoder, check_layer, load
 from likewise.views.augmentation import Augmentation
 
+# Build the encoder with random weights, also if the run started from others, whose file may no longer exist.
 FRESH = {"encoder.init": "", "encoder.frozen": False, "encoder.bn_splits": 1}
 
 
 class Representation:
-    """Turns items into vectors (n, d); what it cannot do is None."""
+    """Turns items into vectors (n, d). Methods that a representation does not support return None."""
 
     def embed(self, items: Items, ids: Ids) -> Tensor:
         raise NotImplementedError
@@ -45,19 +46,19 @@ class Representation:
         return None
 
     def embed_view(self, items: Items, ids: Ids, side: str) -> tuple[Tensor, Tensor] | None:
-        """Return the vectors of drawn views, and those that the loss compares, after the head."""
+        """Return the vectors of augmented views, and their vectors after the head, which the loss compares."""
         return None
 
 
-class Given(Representation):
-    """Vectors that are the items themselves."""
+class Identity(Representation):
+    """Items that are embeddings already."""
 
     def embed(self, items: Items, ids: Ids) -> Tensor:
         return torch.from_numpy(items[ids])
 
 
 class Baseline(Representation):
-    """What one would compare without learning; `encoder` is the one whose views and frames are compared, too."""
+    """The modality's baseline without training, such as pixels; with `encoder`, for that encoder's views and frames."""
 
     def __init__(self, encoder: Encoder | None = None, hop: int = 0) -> None:
         self.encoder, self.hop = encoder, hop
@@ -80,7 +81,7 @@ class Baseline(Representation):
 
 
 class Network(Representation):
-    """A network as it was built, with the pre-processing that it was built for."""
+    """A network with its pre-processing."""
 
     def __init__(self, network: nn.Module, prepared: Augmentation) -> None:
         self.network, self.prepared = network, prepared
@@ -90,7 +91,7 @@ class Network(Representation):
 
 
 class RunNetwork(Representation):
-    """Backbone and head of a run, trained or not, up to a layer; `text` is the tower of the captions."""
+    """Backbone and head of a run, trained or not, up to `layer`; `text` is the text encoder, if there is one."""
 
     def __init__(self, encoder: Encoder, network: nn.Sequential, text: nn.Module | None, layer: str) -> None:
         self.encoder, self.network, self.text, self.layer = encoder, network, text, layer
@@ -121,16 +122,16 @@ class RunNetwork(Representation):
 
 @dataclass(frozen=True)
 class Evaluated:
-    """What is evaluated: how it opens a source, and the representations that are compared."""
+    """An encoder to evaluate: how it opens data, and the representations that are compared."""
 
     name: str
     open: Callable[[Any], Items]
-    # given the items, those to train on, and whether frames are compared
+    # From the items, the ids of those to train on, and whether frames are compared.
     representations: Callable[[Items, Ids, bool], Mapping[str, Representation]]
-    recipe: Recipe  # for the split
+    recipe: Recipe  # decides the split
     temperature: float = 0.1  # of the loss, for the information bound
-    trained_on: str = ""  # fingerprint of the data
-    hop: int = 0  # samples from frame to frame; 0: there are no frames
+    trained_on: str = ""  # fingerprint of the training data
+    hop: int = 0  # samples from frame to frame; 0 means that there are no frames
     knows_words: bool = False
 
 
@@ -145,51 +146,50 @@ def evaluated(
     trust: bool,
     progress: bool,
 ) -> Evaluated:
-    """Return how this is to be evaluated, or say why it cannot be."""
+    """Return a run, a `module:callable` or a file of embeddings as something to evaluate, or raise an error."""
     is_callable = not isinstance(encoder, Encoder) and ":" in str(encoder) and not Path(encoder).exists()
     if size is not None and not is_callable:
-        raise ValueError(f"size is for a module:callable, which does not know its own, got {size}")
+        raise ValueError(f"size can only be given for a module:callable, got {size}")
     if isinstance(encoder, Encoder):
-        return _run(encoder, layer, columns, progress)
+        return _trained_run(encoder, layer, columns, progress)
     text = str(encoder)
     if text.lower().endswith(ENDINGS):
         if layer not in (None, "backbone"):
             raise ValueError(f"{text} has no head, so layer must be backbone, got {layer!r}")
         if columns:
-            raise ValueError(f"columns are of data, not of embeddings, got {text} and {dict(columns)}")
+            raise ValueError(f"columns cannot be given for a file of embeddings, got {text} and {dict(columns)}")
         if train is not None:
-            raise ValueError(f"a file of embeddings is measured without other data, got {text} and {train}")
+            raise ValueError(f"data cannot be given for a file of embeddings, got {text} and {train}")
         return _embeddings(text, seed)
     if is_callable:
         if train is None:
-            raise ValueError(f"name the data that {text} is to be measured on (--data)")
+            raise ValueError(f"{text} needs data to be evaluated on (--data)")
         if layer not in (None, "backbone"):
             raise ValueError(f"{text} has no head, so layer must be backbone, got {layer!r}")
-        return _anyones(text, columns, size, seed, progress)
-    return _run(load(encoder, trust=trust), layer, columns, progress)
+        return _custom(text, columns, size, seed, progress)
+    return _trained_run(load(encoder, trust=trust), layer, columns, progress)
 
 
 def _embeddings(path: str, seed: int) -> Evaluated:
-    def opened(source: Any) -> Items:
+    def open_vectors(source: Any) -> Items:
         return read_embeddings(path if source is None else source)
 
     seeded = Recipe().with_values({"seed": seed})
-    return Evaluated(f"the vectors of {path}", opened, lambda *_: {"embeddings": Given()}, seeded)
+    return Evaluated(f"the vectors of {path}", open_vectors, lambda *_: {"embeddings": Identity()}, seeded)
 
 
-def _run(encoder: Encoder, layer: str | None, columns: Mapping[str, str] | None, progress: bool) -> Evaluated:
+def _trained_run(encoder: Encoder, layer: str | None, columns: Mapping[str, str] | None, progress: bool) -> Evaluated:
     recipe, about = encoder.recipe, encoder.about
     layer = layer or encoder.default_layer
     check_layer(layer, recipe)
     device = torch.accelerator.current_accelerator() or torch.device("cpu")
-    # Copies: neither the mode nor the place of the caller's encoder changes.
+    # Work on copies, so that the mode and device of the caller's encoder do not change.
     learned = copy.deepcopy(nn.Sequential(encoder.backbone, encoder.head)).to(device)
-    # Random weights also where the run started from others, whose file may be gone.
     fresh = build_tower(recipe.with_values(FRESH), about)
     untrained = nn.Sequential(fresh.encoder, fresh.head).to(device)
     hop = hop_of(encoder.backbone)
     words: tuple[nn.Module | None, nn.Module | None] = (None, None)
-    knows_words = encoder.knows_words and layer == "head"  # words lead to where the head leads
+    knows_words = encoder.knows_words and layer == "head"  # text is embedded in the space after the head
     if knows_words:
         words = fresh.keys.to(device), copy.deepcopy(encoder.text_network).to(device)
 
@@ -209,14 +209,14 @@ def _run(encoder: Encoder, layer: str | None, columns: Mapping[str, str] | None,
     return Evaluated(name, opened, representations, recipe, temperature, trained_on, hop, knows_words)
 
 
-def _anyones(name: str, columns: Mapping[str, str] | None, size: int | None, seed: int, progress: bool) -> Evaluated:
-    """Return how an encoder that was not trained here is evaluated."""
+def _custom(name: str, columns: Mapping[str, str] | None, size: int | None, seed: int, progress: bool) -> Evaluated:
+    """Return an encoder `module:callable`, which was not trained by likewise, as something to evaluate."""
     seeded = Recipe().with_values({"seed": seed})
 
     def representations(items: Items, train: Ids, by_frame: bool) -> Mapping[str, Representation]:
         modality = modalities.of(items.main)
         modality.check_data(items.main, seeded, items.name)
-        torch.manual_seed(number(seed, "weights"))  # where it draws its own
+        torch.manual_seed(number(seed, "weights"))  # in case the callable draws random weights
         prepared = modality.plain(items.main, train, size)
         network = modality.build_named(name, items.main, size)
         network.to(torch.accelerator.current_accelerator() or "cpu")
@@ -226,12 +226,12 @@ def _anyones(name: str, columns: Mapping[str, str] | None, size: int | None, see
 
 
 def has_two_views(recipe: Recipe) -> bool:
-    """Return whether two views of an item are a pair, as they are not with pairs future and captions."""
+    """Return whether the run was trained on pairs of views, unlike pairs future and captions."""
     return PAIRS[recipe.pairs.kind].two_views
 
 
 def drawn_views(encoder: Encoder, items: Items, ids: Ids, side: str, device: torch.device) -> list[Tensor]:
-    """Return drawn views of some items, in parts."""
+    """Return augmented views of some items, in parts of at most ROWS_AT_ONCE."""
     seed, augmentation = encoder.recipe.seed, encoder.augmentation
     drawn = augmentation.draw(len(ids), generator(seed, f"evaluated {side} view"))
     views = []
@@ -245,7 +245,7 @@ def drawn_views(encoder: Encoder, items: Items, ids: Ids, side: str, device: tor
 
 @torch.no_grad()
 def through(network: nn.Sequential, parts: list[Tensor]) -> tuple[Tensor, Tensor]:
-    """Return what the backbone makes of views that come in parts, and what the head makes of that: (n, d) each."""
+    """Return the outputs of the backbone and of the head for views that come in parts, (n, d) each."""
     dtype = place_of(network).dtype
     network.eval()
     backbone, head = network

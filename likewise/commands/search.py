@@ -1,4 +1,4 @@
-"""`likewise search`: what is most like this file, this item or these words; what is double, lonely or mislabelled?"""
+"""`likewise search`: find similar items, near-duplicates, outliers and doubtful labels."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -14,8 +14,8 @@ from likewise.search.searcher import Searcher
 from likewise.training.encoder import Encoder
 
 GAP = 4  # pixels between pictures
-ROWS = 100  # of them that are drawn
-LARGEST_SHARE = 0.1  # of all items that one group of near-duplicates may be
+ROWS = 100  # rows of pictures that are drawn, at most
+LARGEST_SHARE = 0.1  # share of all items in one group of near-duplicates, above which the threshold is doubtful
 
 
 def search(
@@ -31,63 +31,63 @@ def search(
     say: Callable[[str], None] = note,
     **options: Any,
 ) -> list[dict[str, Any]]:
-    """What `Searcher.open(run, source, **options)` finds for one question.
+    """Answer one question with `Searcher.open(run, source, **options)`: a query, duplicates, outliers or suspects.
 
-    `grid` is a picture of it to be drawn, k items a row, a group on rows of its own; the first 100 rows. `say` is
-    called with what makes the answer doubtful: embeddings that have collapsed, words that no caption had, a threshold
-    that tells nothing apart.
+    `grid` is the path of a picture of the results: k items in a row, each group on its own rows, at most 100 rows.
+    `say` is called with a note if the result is doubtful: the embeddings have collapsed, a query has words that no
+    caption had, or a threshold makes near-duplicates of most items.
     """
-    asked = {"QUERY": query, "duplicates": duplicates, "outliers": outliers, "suspects": suspects}
-    given = [name for name, value in asked.items() if value is not None]
+    questions = {"QUERY": query, "duplicates": duplicates, "outliers": outliers, "suspects": suspects}
+    given = [name for name, value in questions.items() if value is not None]
     if len(given) != 1:
         got = " and ".join(given) or "none"
-        raise SearchError(f"ask one thing, QUERY, duplicates, outliers or suspects, got {got}")
+        raise SearchError(f"give exactly one of QUERY, duplicates, outliers and suspects, got {got}")
     if k < 1:
         raise SearchError(f"k must be a whole number >= 1, got {k!r}")
     searcher = Searcher.open(run, source, **options)
     notes = [searcher.note_on_collapse()]
     if query is not None:
-        meant = searcher.meant(query)
-        found = searcher.like(meant, k)
-        notes.append(searcher.note_on_words(meant) if isinstance(meant, str) else None)
+        parsed = searcher.meant(query)
+        matches = searcher.like(parsed, k)
+        notes.append(searcher.note_on_words(parsed) if isinstance(parsed, str) else None)
     elif duplicates is not None:
-        found = searcher.duplicates(duplicates)
-        notes.append(note_on_groups(found, duplicates, len(searcher.items)))
+        matches = searcher.duplicates(duplicates)
+        notes.append(note_on_groups(matches, duplicates, len(searcher.items)))
     else:
-        found = searcher.outliers(outliers) if outliers is not None else searcher.suspects(suspects or 0)
-    if grid is not None and found:
-        save_grid(searcher, in_rows(found, k)[:ROWS], grid)
+        matches = searcher.outliers(outliers) if outliers is not None else searcher.suspects(suspects or 0)
+    if grid is not None and matches:
+        save_grid(searcher, in_rows(matches, k)[:ROWS], grid)
     for words in filter(None, notes):
         say(words)
-    return found
+    return matches
 
 
-def note_on_groups(found: Sequence[Mapping[str, Any]], threshold: float, items: int) -> str | None:
-    """Say that a threshold says nothing, if it makes near-duplicates of a large share of all items."""
-    largest = max((len(group["items"]) for group in found), default=0)
+def note_on_groups(groups: Sequence[Mapping[str, Any]], threshold: float, items: int) -> str | None:
+    """Return a note that the threshold is too low if one group holds a large share of all items, else None."""
+    largest = max((len(group["items"]) for group in groups), default=0)
     if largest <= LARGEST_SHARE * items:
         return None
     return (
-        f"one group holds {largest:,} of the {items:,} items: unless so many are copies, a threshold of {threshold:g} "
-        "says nothing here; raise it"
+        f"one group holds {largest:,} of the {items:,} items; unless so many really are copies, the threshold of "
+        f"{threshold:g} is too low for this encoder: raise it"
     )
 
 
-def in_rows(found: Sequence[Mapping[str, Any]], k: int) -> list[list[int]]:
-    """The ids of what was found, k at most on a row; each group begins on one of its own."""
-    groups = [group["items"] for group in found] if found and "items" in found[0] else [found]
+def in_rows(matches: Sequence[Mapping[str, Any]], k: int) -> list[list[int]]:
+    """Return the ids of the matches in rows of at most k; each group starts a new row."""
+    groups = [group["items"] for group in matches] if matches and "items" in matches[0] else [matches]
     return [[item["id"] for item in group[start : start + k]] for group in groups for start in range(0, len(group), k)]
 
 
 def save_grid(searcher: Searcher, rows: Sequence[Sequence[int]], path: str | Path) -> None:
     """Draw rows of items as one picture."""
-    tiles = magnified(of_items(searcher.items, np.array([place for row in rows for place in row])))
-    side, wide = tiles.shape[1] + GAP, max(map(len, rows))
-    picture = np.full((len(rows) * side - GAP, wide * side - GAP, 3), 255, dtype=np.uint8)
-    place = iter(tiles)
+    tiles = magnified(of_items(searcher.items, np.array([item for row in rows for item in row])))
+    side, width = tiles.shape[1] + GAP, max(map(len, rows))
+    picture = np.full((len(rows) * side - GAP, width * side - GAP, 3), 255, dtype=np.uint8)
+    next_tile = iter(tiles)
     for y, row in enumerate(rows):
         for x in range(len(row)):
-            picture[y * side : (y + 1) * side - GAP, x * side : (x + 1) * side - GAP] = next(place)
+            picture[y * side : (y + 1) * side - GAP, x * side : (x + 1) * side - GAP] = next(next_tile)
     try:
         Image.fromarray(picture).save(path)
     except (OSError, ValueError) as error:

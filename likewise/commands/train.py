@@ -1,4 +1,4 @@
-"""`likewise train`: from a source to a run's folder, with an encoder and a report in it."""
+"""`likewise train`: train an encoder on a source, and write it to a run's folder with a report."""
 
 import os
 import sys
@@ -22,7 +22,12 @@ from likewise.training.signals import NOT_BEGUN, end_at_once_on_signal
 from likewise.training.trainer import Trainer
 from likewise.training.trust import check_trust
 
-MAY_CHANGE = ("data.source", "data.workers", "data.cache", "training.devices")  # when a run is resumed
+MAY_CHANGE = (
+    "data.source",
+    "data.workers",
+    "data.cache",
+    "training.devices",
+)  # settings that may differ when a run is resumed
 
 
 def train(
@@ -52,13 +57,15 @@ def train(
     trust: bool = False,
     progress: bool = True,
 ) -> Run:
-    """Pre-train an encoder on a source of images, vectors or sequences, and leave it in the folder `out`.
+    """Train an encoder on images, captions, audio, sensor data or vectors, and write it to the folder `out`.
 
-    What is not given comes from the recipe file, then from the method, then is chosen for the data;
-    `settings` change any value of the recipe (`{"dictionary.size": 4096}`); `columns` name labels and others
-    in the data (`{"y": "digit"}`). With `resume`, a run that was
-    cut off goes on from its last checkpoint, as if nothing had happened. `trust` allows the code of an encoder
-    (`module:callable`) that a recipe or run from elsewhere names; one that `encoder` names needs no such consent.
+    Values that are not given come from the recipe file, then from the method, and are else chosen for the data.
+
+    - `settings`: values for any recipe key, such as {"dictionary.size": 4096}.
+    - `columns`: names of arrays or columns in the data, such as {"y": "digit"}.
+    - `resume`: continue an interrupted run from its last checkpoint, exactly as if it had not been interrupted.
+    - `trust`: allow a recipe or run that was not made under this account to name an encoder (`module:callable`). An
+      encoder given as `encoder` needs no consent.
     """
     keep_freed_memory()
     written: dict[str, Any] = methods.read_recipe(recipe) if recipe is not None else {}
@@ -87,13 +94,13 @@ def train(
     if steps is not None and steps < 1:
         raise RecipeError(f"steps must be at least 1, got {steps}")
     if method is not None and written.get("method", method) != method:
-        raise RecipeError(f"the recipe {recipe} is of method {written['method']}, got method {method}")
+        raise RecipeError(f"the recipe {recipe} is for method {written['method']}, got method {method}")
     if epochs is not None:
-        written.pop("training.steps", None)  # what is said here counts, not what the file says
+        written.pop("training.steps", None)  # the argument takes precedence over the file
     if "data.size" in given:
         written.pop("data.stored", None)
     asked = written | given
-    whole = Recipe().with_values(asked)  # refuses unknown keys before anything is opened
+    whole = Recipe().with_values(asked)  # refuse unknown keys before opening the data
     if recipe is not None and "encoder.name" not in given:
         check_trust(Path(recipe), whole.encoder.name, trust)
     if isinstance(source, str | os.PathLike):
@@ -107,24 +114,24 @@ def train(
             method, asked = _resumed(folder, method, asked, trust)
         if asked.get("training.devices", 1) > 1 and not ranks.launched() and sys.argv[0] in ("", "-", "-c"):
             raise RecipeError(
-                "several devices start this program anew, so it must be a file: call train in a script, or use the "
-                "command"
+                "several devices start this program several times, so it must be a file: call train from a script, or "
+                "use the command line"
             )
-        ready = plan.make_plan(source, method, asked, progress=progress and ranks.is_first(), trust=trust)
+        made_plan = plan.make_plan(source, method, asked, progress=progress and ranks.is_first(), trust=trust)
         with together():
-            trainer = Trainer(ready, folder, observer, resume=resume)
+            trainer = Trainer(made_plan, folder, observer, resume=resume)
             run = trainer.run()
         if ranks.is_first():
             try:
                 with observer.waiting_for("writing the report"):
                     write_whole(run.report, render(contents(trainer, run.metrics)))
-            except ValueError as error:  # the run is whole all the same
+            except ValueError as error:  # the run itself is complete
                 observer.say(f"the report could not be written: {error}")
         return run
 
 
 def _folder(source: Any, method: str | None, out: str | Path | None) -> Path:
-    """The run's folder: as given, else by the names of data and method."""
+    """Return the run's folder: `out`, or one named after the data and the method."""
     name = Path(os.fspath(source)).stem if isinstance(source, str | os.PathLike) else "run"
     folder = Path(out) if out is not None else Path("runs") / "-".join(filter(None, [name or "run", method]))
     if folder.exists() and not folder.is_dir():
@@ -134,17 +141,17 @@ def _folder(source: Any, method: str | None, out: str | Path | None) -> Path:
 
 @contextmanager
 def _written_by_this_run(folder: Path, resume: bool) -> Iterator[None]:
-    """Keep the folder for this run from before its data are opened until its report is written.
+    """Lock the folder for this run, from before its data is opened until its report is written.
 
-    The first rank holds the lock for all of them. SIGTERM and Ctrl-C end the block; the trainer handles them itself
-    while it takes steps.
+    The first rank holds the lock for all ranks. SIGTERM and Ctrl-C end the block, except during training steps, when
+    the trainer handles them itself.
     """
 
     def stopped() -> str:
         if (folder / "encoder.safetensors").exists():
-            return "stopped; the run itself is finished, and --resume writes its report"
+            return "stopped; the training is finished, and --resume writes its report"
         if (folder / "recipe.toml").exists():
-            return "stopped; --resume goes on from the last checkpoint, or from the start where there is none"
+            return "stopped; --resume continues from the last checkpoint, or from the start if there is none"
         return NOT_BEGUN
 
     with end_at_once_on_signal(stopped):
@@ -157,7 +164,7 @@ def _written_by_this_run(folder: Path, resume: bool) -> Iterator[None]:
 
 
 def _check_folder(folder: Path, resume: bool) -> None:
-    """Expect a folder that is free, or a run to go on with."""
+    """Refuse a folder that is neither empty nor a run to resume."""
     if all(path.name == LOCK for path in folder.iterdir()):
         return
     if not (folder / "recipe.toml").exists():
@@ -165,13 +172,18 @@ def _check_folder(folder: Path, resume: bool) -> None:
     if (folder / FINE_TUNED).exists():
         raise RunError(f"{folder} holds a fine-tuned encoder, which cannot be trained further: choose another --out")
     if not resume:
-        raise RunError(f"{folder} holds a run already: --resume goes on with it, another --out starts a new one")
+        raise RunError(
+            f"{folder} already holds a run: use --resume to continue it, or another --out to start a new one"
+        )
 
 
 def _resumed(folder: Path, method: str | None, asked: Mapping[str, Any], trust: bool) -> tuple[str, dict[str, Any]]:
-    """The values of the run in `folder`; what is asked for must not differ, but for what changes no result."""
-    kept = methods.read_recipe(folder / "recipe.toml")
-    before = Recipe().with_values(kept)
+    """Return the method and values of the run in `folder`.
+
+    Values that are asked for must be the same, except for those that do not change the result (`MAY_CHANGE`).
+    """
+    stored = methods.read_recipe(folder / "recipe.toml")
+    before = Recipe().with_values(stored)
     if "encoder.name" not in asked:
         check_trust(folder / "recipe.toml", before.encoder.name, trust)
     used = methods.used_keys(before)
@@ -179,5 +191,5 @@ def _resumed(folder: Path, method: str | None, asked: Mapping[str, Any], trust: 
         value = Recipe().with_values({key: given}).value(key)
         if key not in MAY_CHANGE and key in used and before.value(key) != value:
             raise RecipeError(f"{key} was {before.value(key)!r} in {folder} and cannot become {value!r} on resuming")
-    kept.pop("method", None)
-    return before.method, kept | {key: value for key, value in asked.items() if key in MAY_CHANGE}
+    stored.pop("method", None)
+    return before.method, stored | {key: value for key, value in asked.items() if key in MAY_CHANGE}

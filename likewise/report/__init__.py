@@ -1,1 +1,1 @@
-"""What a run became, as one page that opens anywhere."""
+"""The report of a run: one HTML page that needs no network."""

@@ -55,7 +55,7 @@ function histogram(spec) {
   });
 }
 
-// What every chart shares: axes, the legend that is also the read-out, and ways to move the cursor.
+// Shared by all charts: axes, the legend, which is also the read-out, and cursor control.
 function plotted(spec, { lines, xs, low, high, from, say, rest, where, marks, cursor, label }) {
   const values = lines.map(() => element("b"));
   const at = element("li", { class: "unseen" }); // seen below the cursor, in the place of the name of x

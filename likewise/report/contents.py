@@ -1,4 +1,4 @@
-"""What a run's report says: the figures, curves and pictures, as one dictionary that the page draws."""
+"""The contents of a run's report: figures, curves and pictures, as one dictionary that the page draws."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -32,16 +32,21 @@ from likewise.training.learner import ALL, Learner
 from likewise.training.plan_lines import lines
 from likewise.training.trainer import Trainer
 
-MAPPED, SEARCHED, ASKED, FOUND, SHOWN, PAIRED = 1000, 5000, 8, 8, 8, 256
+MAPPED = 1000  # items on the map, at most
+SEARCHED = 5000  # training items among which neighbours are searched, at most
+ASKED, FOUND = 8, 8  # queries that are shown, and neighbours of each
+SHOWN = 8  # pairs that are shown
+PAIRED = 256  # pairs in the histogram, at most
 BINS = 50
-SKIPPED_SHOWN = 200
+SKIPPED_SHOWN = 200  # skipped files that are listed, at most
 LETTERS_SHOWN = 100  # of a caption
 
 
 def contents(trainer: Trainer, rows: Sequence[dict[str, Any]], trained: Recipe | None = None) -> dict[str, Any]:
-    """Return the report of a finished run, of which `rows` were logged; it looks at held-out items, if there are any.
+    """Return the contents of a finished run's report. `rows` are its logged metrics.
 
-    `trained` is the recipe that the run was trained with, where it was built again in another way.
+    Figures and pictures are of held-out items, if there are any. `trained` is the recipe that the run was trained with,
+    if it differs from the trainer's.
     """
     ready, learner = trainer.plan, trainer.learner
     items, recipe = ready.items, trained or ready.recipe
@@ -77,67 +82,68 @@ def contents(trainer: Trainer, rows: Sequence[dict[str, Any]], trained: Recipe |
 
 
 def recalls(trainer: Trainer, captioned: Captioned | None) -> list[dict[str, str]]:
-    """How well images and captions that were not trained on find each other, where there are any."""
+    """Return the retrieval figures of held-out images and captions, if there are any."""
     if captioned is None or not len(trainer.plan.test):
         return []
-    found = cross_modal(captioned.images, captioned.words, captioned.pairs)
+    retrieval = cross_modal(captioned.images, captioned.words, captioned.pairs)
     encoder = f"{described(trainer, 'head')}, and of {trainer.recipe.text.name}"
     return [
         {
-            "name": f"recall@10, {way}",
-            "value": f"{one.recall[10]:.3f}",
-            "note": f"{one.queries:,} {asking} not trained on, each among {one.candidates:,} {asked}, "
-            f"median rank {one.median_rank:g}; {encoder}",
+            "name": f"recall@10, {direction}",
+            "value": f"{figures.recall[10]:.3f}",
+            "note": f"{figures.queries:,} held-out {queries}, each searched among {figures.candidates:,} {candidates}, "
+            f"median rank {figures.median_rank:g}; {encoder}",
         }
-        for way, one, asking, asked in (
-            ("image → text", found.image_to_text, "images", "captions of theirs"),
-            ("text → image", found.text_to_image, "captions of images", "images"),
+        for direction, figures, queries, candidates in (
+            ("image → text", retrieval.image_to_text, "images", "captions"),
+            ("text → image", retrieval.text_to_image, "captions", "images"),
         )
     ]
 
 
 def described(trainer: Trainer, layer: str) -> str:
-    """Say what every figure about embeddings depends on."""
+    """Return a phrase that says which encoder and layer a figure is about."""
     return modalities.of(trainer.plan.items.main).describe_features(trainer.recipe, trainer.about, layer)
 
 
 def figures(
     trainer: Trainer, rows: Sequence[dict[str, Any]], known: Ids, known_rows: Tensor, looked: Ids, looked_rows: Tensor
 ) -> list[dict[str, str]]:
-    """The figures at the top, each with what it depends on."""
+    """Return the figures at the top of the page, each with a note on what it depends on."""
     items = trainer.plan.items
     encoder = described(trainer, "backbone")
-    found = []
+    figures = []
     labels = None if items.labels is None else torch.from_numpy(items.labels)
     if labels is not None and len(trainer.plan.test) and (labels[known] >= 0).any() and (labels[looked] >= 0).any():
         parts = (known_rows, labels[known], looked_rows, labels[looked])
         vote, few = knn(*parts), few_labels(*parts, per_class=5)
-        where = f"{vote.test:,} items not trained on; {encoder}"
-        found += [
+        where = f"on {vote.test:,} held-out items; {encoder}"
+        figures += [
             {
                 "name": "k-NN",
                 "value": f"{vote.accuracy:.3f}",
-                "note": f"k {vote.k}, T {vote.temperature:g}, {vote.train:,} labels, {where}",
+                "note": f"k {vote.k}, T {vote.temperature:g}, {vote.train:,} training labels, {where}",
             },
             {
                 "name": "5 labels a class",
                 "value": f"{few.accuracy:.3f}",
-                "note": f"nearest class mean, ± {few.spread:.3f} over {few.draws} draws, {where}",
+                "note": f"accuracy by nearest class mean, ± {few.spread:.3f} over {few.draws} draws, {where}",
             },
         ]
     shape = geometry(looked_rows)
-    rank = f"of {shape.dim}; {shape.items:,} items, centred unit rows; {encoder}"
-    found.append({"name": "effective rank", "value": f"{shape.effective_rank:.1f}", "note": rank})
+    rank = f"of {shape.dim} dimensions; {shape.items:,} items, normalised and centred; {encoder}"
+    figures.append({"name": "effective rank", "value": f"{shape.effective_rank:.1f}", "note": rank})
     last = rows[-1] if rows else {}
     for name in ("bound", "estimate"):
         if _known(last, name, "candidates", "chance"):
             most = f"log {last['candidates']:,.0f} = {last['chance']:.2f}"
-            note = f"nats, {name} by the last step's loss; it can never show more than {most}"
-            found.append({"name": "information", "value": f"{last[name]:.2f}", "note": note})
+            kind = "a lower bound" if name == "bound" else "an estimate"
+            note = f"nats, {kind} from the loss of the last step; it cannot exceed {most}"
+            figures.append({"name": "information", "value": f"{last[name]:.2f}", "note": note})
     if DICTIONARIES[trainer.recipe.dictionary.kind].stores and last.get("consistency") is not None:
-        note = "mean cosine of stored keys with the same views encoded by the last encoder"
-        found.append({"name": "consistency", "value": f"{last['consistency']:.3f}", "note": note})
-    return found
+        note = "mean cosine between stored keys and the same views encoded by the final encoder"
+        figures.append({"name": "consistency", "value": f"{last['consistency']:.3f}", "note": note})
+    return figures
 
 
 def looks_ahead(recipe: Recipe) -> bool:
@@ -147,21 +153,21 @@ def looks_ahead(recipe: Recipe) -> bool:
 def charts(
     rows: Sequence[dict[str, Any]], recipe: Recipe, held_out: Mapping[str, Any] | None = None
 ) -> list[dict[str, Any]]:
-    """Return the curves; one whose figures were never logged is left out."""
+    """Return the charts; those whose values were never logged are left out."""
     rows = [row | {"keys": row["size"] * row["fill"]} if _known(row, "size", "fill") else row for row in rows]
     information = "bound" if any("bound" in row for row in rows) else "estimate"
-    is_bound = "It is a lower bound" if information == "bound" else "With stored or masked keys it is an estimate"
+    is_bound = "This is a lower bound" if information == "bound" else "With stored or masked keys it is an estimate"
     drawn = [
         _chart(
             "Loss",
-            "Where chance, log N of N candidates, is known: below it, something is learned.",
+            "Chance, log N, is the loss of guessing among N candidates. Below it, something is learned.",
             rows,
             loss="loss",
             chance="chance, log N",
         ),
         _chart(
             "Mutual information, nats",
-            f"log N − loss. {is_bound}, and it can never show more than log N.",
+            f"log N − loss. {is_bound}, and it cannot exceed log N.",
             rows,
             **{information: information, "chance": "ceiling, log N"},
         ),
@@ -169,19 +175,24 @@ def charts(
         _chart("k-NN accuracy", _knn_note(rows), rows, knn="k-NN"),
         _chart(
             "Effective rank",
-            "How many directions the embeddings of held-out items use, if any were held out.",
+            "How many directions the embeddings use, on held-out items if there are any.",
             rows,
             effective_rank="effective rank",
         ),
-        _chart("Dictionary: keys", "How many keys it holds.", rows, keys="keys"),
-        _chart("Dictionary: age", "Mean age of its keys, in steps.", rows, age="age"),
+        _chart("Dictionary: keys", "How many keys the dictionary holds.", rows, keys="keys"),
+        _chart("Dictionary: age", "Mean age of the keys, in steps.", rows, age="age"),
         _chart(
             "Dictionary: consistency",
-            "Mean cosine of stored keys with the same views encoded today: 1 where nothing has moved.",
+            "Mean cosine between stored keys and the same views encoded now: 1 if the encoder has not changed.",
             rows,
             consistency="consistency",
         ),
-        _chart("Temperature", "Learned.", rows if recipe.loss.learnable else [], temperature="temperature"),
+        _chart(
+            "Temperature",
+            "The learned temperature of the loss.",
+            rows if recipe.loss.learnable else [],
+            temperature="temperature",
+        ),
     ]
     stores = DICTIONARIES[recipe.dictionary.kind].stores
     return [c for c in drawn if c["series"][0]["points"] and (stores or not c["title"].startswith("Dictionary"))]
@@ -190,7 +201,7 @@ def charts(
 def pair_charts(
     rows: Sequence[dict[str, Any]], recipe: Recipe, held_out: Mapping[str, Any] | None
 ) -> list[dict[str, Any]]:
-    """Return the charts of what the pairs have measured, each by the last row that has its figure."""
+    """Return the charts of what the pairs have measured; notes quote the last logged value."""
     last: dict[str, Any] = {}
     for row in rows:
         last |= {name: value for name, value in row.items() if value is not None}
@@ -206,12 +217,12 @@ def _drawn(chart: Chart, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _knn_note(rows: Sequence[dict[str, Any]]) -> str:
-    """Which items the k-NN while training looks at: fewer than the one at the top, where that would take long."""
+    """Say which items the k-NN during training uses; they may be fewer than for the figure at the top."""
     last = next((row for row in reversed(rows) if row.get("knn_items")), None)
     if last is None:
-        return "On items not trained on; the last step counts, not the best."
-    which = f"{last['knn_items']:,} items not trained on, among {last['knn_labels']:,} labelled ones"
-    return f"On {which}; the figure at the top may look at more of both. The last step counts, not the best."
+        return "On held-out items. Compare last values, not best ones."
+    which = f"{last['knn_items']:,} held-out items, with {last['knn_labels']:,} labelled neighbours"
+    return f"On {which}; the figure at the top may use more of both. Compare last values, not best ones."
 
 
 def _known(row: Mapping[str, Any], *names: str) -> bool:
@@ -229,7 +240,7 @@ def _chart(title: str, note: str, rows: Sequence[dict[str, Any]], **names: str) 
 
 @torch.no_grad()
 def histogram(trainer: Trainer) -> dict[str, Any]:
-    """Cosines of pairs that should agree and of those that should not, by the trained encoder and its head."""
+    """Return the histogram of cosines of positives and of negatives, after the trained head."""
     batch, learner = trainer.batches.at(max(0, trainer.total - 1)), trainer.learner
     learner.tower.eval()
     first, second, ids = some_pairs(learner, batch)
@@ -243,8 +254,8 @@ def histogram(trainer: Trainer) -> dict[str, Any]:
 
     return {
         "title": "Similarities of positives and negatives",
-        "note": f"Cosines within the {len(ids):,} pairs of the last batch, and between them, after the head. "
-        "The further apart the two heaps, the easier the look-up.",
+        "note": f"Cosines within and between {len(ids):,} pairs of the last batch, after the head. "
+        "The less the two histograms overlap, the easier it is to find the positive.",
         "x": "cosine",
         "edges": edges.tolist(),
         "series": [
@@ -255,7 +266,7 @@ def histogram(trainer: Trainer) -> dict[str, Any]:
 
 
 def some_pairs(learner: Learner, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-    """Return rows (n, d) that should agree, as the loss compares them, and their ids."""
+    """Return the two sides of some pairs, (n, d) each, as the loss compares them, and their ids."""
     some = batch.first(PAIRED)
     queries, keys = learner.tower.queries_and_keys(learner.tower(*learner.inputs_of(some, ALL)))
     one, other = learner.pairs.sides(queries)[0], learner.pairs.sides(keys)[1]
@@ -263,13 +274,13 @@ def some_pairs(learner: Learner, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def map_of(items: Items, ids: Ids, rows: Tensor, held_out: bool) -> dict[str, Any]:
-    """Items on a plane, neighbours near each other, each with its picture."""
+    """Return the map: items on a plane, each with its picture, similar items near each other."""
     name, points = plane(normalize(rows, dim=1).numpy())
     labels = None if items.labels is None else items.labels[ids].tolist()
-    which = "items not trained on" if held_out else "items"
+    which = "held-out items" if held_out else "items"
     return {
         "title": "Map of the embeddings",
-        "note": f"{name} of {len(ids):,} {which}: near each other means alike, far apart means little."
+        "note": f"{name} of {len(ids):,} {which}. Items near each other are alike; large distances mean little."
         + (" Colours are labels." if labels else ""),
         "points": points.astype(np.float64).round(4).tolist(),
         "labels": labels,
@@ -280,22 +291,22 @@ def map_of(items: Items, ids: Ids, rows: Tensor, held_out: bool) -> dict[str, An
 
 
 def neighbours(items: Items, known: Ids, known_rows: Tensor, looked: Ids, looked_rows: Tensor) -> dict[str, Any]:
-    """A few items, and those that the encoder finds most alike."""
+    """Return a few items, each with its nearest neighbours."""
     places = torch.from_numpy(spread(np.arange(len(looked)), ASKED))
-    own = places if known is looked else None  # nothing was held out: the nearest of all is the query itself
+    own = places if known is looked else None  # nothing was held out, so the query itself must be excluded
     tiles: list[int] = []
     shown = []
 
-    def told(item: int) -> dict[str, Any]:
+    def describe(item: int) -> dict[str, Any]:
         tiles.append(item)
         label = None if items.labels is None or items.labels[item] < 0 else items.classes[items.labels[item]]
         return {"tile": len(tiles) - 1, "name": name_of(items, item), "label": label}
 
     for rows, similarity, found in nearest(looked_rows[places], known_rows, FOUND, own=own):
         for place, cosines, likes in zip(places[rows].tolist(), similarity.tolist(), found.tolist(), strict=True):
-            query = told(int(looked[place]))
+            query = describe(int(looked[place]))
             answers = [
-                told(int(known[like])) | {"similarity": round(c, 3)} for c, like in zip(cosines, likes, strict=True)
+                describe(int(known[like])) | {"similarity": round(c, 3)} for c, like in zip(cosines, likes, strict=True)
             ]
             for answer in answers:
                 unknown = query["label"] is None or answer["label"] is None
@@ -303,14 +314,15 @@ def neighbours(items: Items, known: Ids, known_rows: Tensor, looked: Ids, looked
             shown.append({"query": query, "found": answers})
     return {
         "title": "Nearest neighbours",
-        "note": f"By cosine, among {len(known):,} items" + (" trained on; queries are not." if own is None else "."),
+        "note": f"By cosine, among {len(known):,} "
+        + ("training items; the queries are held-out items." if own is None else "items."),
         "sprite": pictures.sheet(pictures.of_items(items, np.array(tiles))),
         "rows": shown,
     }
 
 
 def by_words(items: Items, ids: Ids, captioned: Captioned, held_out: bool) -> dict[str, Any]:
-    """A few captions, and the images that are found most alike."""
+    """Return a few captions, each with the images nearest to it."""
     asked = torch.from_numpy(spread(np.arange(len(captioned.texts)), ASKED))
     belong = set(map(tuple, captioned.pairs.tolist()))
     tiles: list[int] = []
@@ -328,10 +340,10 @@ def by_words(items: Items, ids: Ids, captioned: Captioned, held_out: bool) -> di
             ]
             tiles += ids[images].tolist()
             shown.append({"query": {"name": short(captioned.texts[text])}, "found": answers})
-    which = "items not trained on" if held_out else "items"
+    which = "held-out items" if held_out else "items"
     return {
         "title": "Found by words",
-        "note": f"Captions of {len(ids):,} {which}, and the images among these that are nearest to each, by cosine "
+        "note": f"Some captions of {len(ids):,} {which}, each with the nearest images among these items, by cosine "
         "after both heads.",
         "sprite": pictures.sheet(pictures.of_items(items, np.array(tiles))),
         "rows": shown,
@@ -339,14 +351,14 @@ def by_words(items: Items, ids: Ids, captioned: Captioned, held_out: bool) -> di
 
 
 def pairs(trainer: Trainer) -> dict[str, Any]:
-    """What the model was shown at its first step: items, and the views or captions that it had to tell alike."""
+    """Return the first pairs of the first step: items, and their views or captions."""
     batch, learner, items = trainer.batches.at(0), trainer.learner, trainer.plan.items
     n = min(SHOWN, len(batch.items))
     ids = trainer.plan.train[batch.items[:n].numpy()]
     shown = PAIRS[trainer.recipe.pairs.kind].shown(trainer.recipe)
     names = dict(shown.sides)
     if learner.key_source.from_slots:
-        names.pop("second", None)  # a bank's second is the item's slot
+        names.pop("second", None)  # with a bank, the second side is a stored embedding
     views = (learner.views(batch, side, slice(n)) for side in names)
     sheets = [pictures.of_items(items, ids), *(pictures.of_views(v, learner.augmentation, items) for v in views)]
     columns = ["item", *names.values()]
@@ -364,7 +376,7 @@ def pairs(trainer: Trainer) -> dict[str, Any]:
 
 
 def name_of(items: Items, item: int) -> str:
-    """What it is called: its first caption, its file, both, or else its number."""
+    """Return an item's name: its first caption, its file, both, or else its id."""
     path = None if items.paths is None else items.paths[item]
     if items.captions is None:
         return path or f"item {item:,}"

@@ -1,6 +1,7 @@
-// The map: one dot an item, coloured by class; a hovered, tapped or stepped-to dot shows its picture and name.
+// The map: one dot for each item, coloured by class. A dot that is pointed at, tapped or reached by keys shows its
+// picture and name.
 // embeddingMap({points: [[x, y] in 0..1, ...], labels, classes, names, sprite}): an element. Its canvas has
-// placeOf(i), the place of item i in CSS pixels from the canvas's corner.
+// placeOf(i), the position of item i in CSS pixels from the canvas's corner.
 "use strict";
 
 const MARGIN = 40; // the buttons lie in it
@@ -12,7 +13,7 @@ function embeddingMap({ points, labels, classes, names, sprite }) {
   const tile = pictures(sprite);
   const sheet = new Image();
   if (sprite) sheet.src = sprite.uri;
-  const keys = "Arrow keys go from item to item, Page Up and Page Down through all of them, plus and minus zoom.";
+  const keys = "Arrow keys move from item to item, Page Up and Page Down go through all of them, plus and minus zoom.";
   const label = `Map of ${number(points.length)} items. ${keys}`;
   const canvas = element("canvas", { tabindex: 0, role: "img", "aria-label": label });
   const tip = element("div", { class: "tip", role: "status", hidden: "" });
@@ -42,7 +43,7 @@ function embeddingMap({ points, labels, classes, names, sprite }) {
     const paints = new Map([null, ...(classes ?? []).keys()].map((c) => [c, paint(c)]));
     const larger = Math.sqrt(Math.min(4, view.scale) * Math.min(1, side / 600));
     const size = larger * (points.length > 4000 ? 1.8 : points.length > 1500 ? 2.5 : 3.5);
-    // Faded ones first, so that those asked for lie on top.
+    // Draw faded dots first, so that highlighted ones are on top.
     for (const i of [...points.keys()].sort((a, b) => faded(b) - faded(a))) {
       const { x, y } = canvas.placeOf(i);
       pen.globalAlpha = faded(i) ? 0.12 : asPictures ? 1 : 0.82;
@@ -150,13 +151,13 @@ function embeddingMap({ points, labels, classes, names, sprite }) {
   listen(canvas, { choose, nearest, zoom, move, press });
   new ResizeObserver(() => stage.clientWidth !== side && draw()).observe(stage);
   for (const media of ["(prefers-color-scheme: dark)", "print"]) matchMedia(media).addEventListener("change", draw);
-  const hint = "Point at a dot, tap it, or use the arrow keys. Ctrl and wheel, pinching or + and − zoom; drag to move.";
+  const hint = "Point at a dot, tap it, or use the arrow keys. Zoom with Ctrl and the wheel, by pinching, or with + and −; drag to move.";
   const beside = element("div", { class: "side" }, element("p", { class: "hint" }, hint));
   if (labelled) beside.prepend(...classLegend(classes, labels, style, light));
   return element("div", { class: "map" }, stage, beside);
 }
 
-// What pointers do: hovering and tapping choose, dragging moves, two fingers zoom.
+// Pointer events: hovering and tapping choose an item, dragging moves, two fingers zoom.
 function listen(canvas, { choose, nearest, zoom, move, press }) {
   const fingers = new Map();
   const inside = ({ clientX, clientY }) => {
@@ -203,7 +204,7 @@ function classLegend(classes, labels, style, light) {
     node.append(mark, name, element("small", {}, number(labels.filter((label) => label === c).length)));
     return node;
   });
-  const more = `and ${number(classes.length - NAMED)} more classes, told apart by hue`;
+  const more = `and ${number(classes.length - NAMED)} more classes, distinguished by hue`;
   const legend = element("div", { class: "legend" }, ...nodes);
   return classes.length > NAMED ? [legend, element("p", { class: "hint" }, more)] : [legend];
 }

@@ -1,8 +1,8 @@
-// The report's page: draws what it holds into the sections that page.py wrote.
+// The report's page: draws charts, map and pictures into the sections that page.py wrote.
 "use strict";
 
-const OF_CLASSES = { same: "same class as the query", other: "another class than the query" };
-const OF_CAPTIONS = { same: "an image of this caption", other: "another image" };
+const OF_CLASSES = { same: "same class as the query", other: "a different class" };
+const OF_CAPTIONS = { same: "the image of this caption", other: "another image" };
 
 // A query is an item, or a caption, which has no picture.
 function neighbourRows({ sprite, rows }, words) {

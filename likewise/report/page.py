@@ -1,8 +1,8 @@
-"""The page of a run's report: one HTML file with everything in it, which needs no network.
+"""The HTML page of a run's report: one file that needs no network.
 
-What `contents.py` found comes in as a dict. Words, figures and the recipe are written here, so that they can be
-read without JavaScript; charts, map and pictures are drawn from the embedded JSON by `charts.js`, `map.js` and
-`page.js`. Captions and names of files and classes are anyone's: here they are escaped, there they are only ever text.
+It renders the dictionary from `contents.py`. Text, figures and the recipe are written as HTML, so that they can be read
+without JavaScript; charts, map and pictures are drawn by `charts.js`, `map.js` and `page.js` from embedded JSON.
+Captions and names of files and classes may contain anything: they are escaped here, and inserted as text there.
 """
 
 import json
@@ -14,23 +14,23 @@ from string import Template
 from typing import Any, NamedTuple
 
 SCRIPTS = ("parts.js", "charts.js", "map.js", "page.js")
-DRAWN = ("map", "words", "neighbours", "histogram", "charts", "pairs")  # what the scripts are given
+DRAWN = ("map", "words", "neighbours", "histogram", "charts", "pairs")  # contents that the scripts draw
 SHOWN_AT_ONCE = 10  # warnings or skipped files; more are folded away
-READING = "Beside each name is its last value. Point at a chart, or use the arrow keys, to read the others."
+READING = "The last value is shown beside each name. Point at a chart, or use the arrow keys, to read other values."
 
 
 class Section(NamedTuple):
-    """A part of the page: where `#name` leads, its heading, and HTML below it."""
+    """A section of the page: its anchor, its heading and the HTML below it."""
 
-    name: str
-    short: str  # in the line of links
+    name: str  # the anchor
+    short: str  # the text of the link at the top
     heading: str
     below: str
-    drawn: bool = False  # filled by a script, and not there without
+    drawn: bool = False  # drawn by a script, and hidden without JavaScript
 
 
 def render(contents: Mapping[str, Any]) -> str:
-    """The whole page as text, to be written as UTF-8."""
+    """Return the whole page as text, to be written as UTF-8."""
     sections = list(_sections(contents))
     return Template(_file("page.html")).substitute(
         title=_text(contents["title"]),
@@ -46,11 +46,13 @@ def render(contents: Mapping[str, Any]) -> str:
 
 
 def _sections(contents: Mapping[str, Any]) -> Iterator[Section]:
-    """What there is to say, results first; what is missing is left out."""
+    """Yield the sections, results first; sections without contents are left out."""
     if figures := contents.get("figures"):
         yield Section("figures", "Figures", "Figures", _figures(figures))
     if warnings := contents.get("warnings"):
-        yield Section("warnings", f"Health ({len(warnings):,})", "What was said of its health", _warnings(warnings))
+        yield Section(
+            "warnings", f"Health ({len(warnings):,})", "Notes on the health of the training", _warnings(warnings)
+        )
     for key, name, short in (
         ("map", "map", "Map"),
         ("words", "words", "Words"),
@@ -120,17 +122,17 @@ def _folded(what: str, html: str) -> str:
 
 
 def _text(value: object) -> str:
-    """Text that stays text in HTML; the bytes of a name that is not UTF-8 are written out."""
+    """Escape text for HTML; bytes of a name that are not UTF-8 become escapes such as `\\udcff`."""
     return escape(str(value).encode("utf-8", "backslashreplace").decode("utf-8"))
 
 
 def _embedded(value: Any) -> str:
-    """JSON that can stand inside a script element: ASCII only, and no `<` that could begin a tag."""
+    """Return JSON that is safe inside a script element: ASCII only, and without `<`, which could start a tag."""
     return json.dumps(plain(value), allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def plain(value: Any) -> Any:
-    """The same with null for inf and nan, which JSON does not know: a diverged loss is a gap in its line."""
+    """Replace infinity and NaN, which JSON lacks, by None: a diverged loss becomes a gap in its curve."""
     if isinstance(value, Mapping):
         return {str(key): plain(part) for key, part in value.items()}
     if isinstance(value, list | tuple):

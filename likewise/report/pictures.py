@@ -1,4 +1,4 @@
-"""Small pictures of items, many in one sheet, so that a page carries a single file of them."""
+"""Small pictures of items, combined into one sheet, so that a page embeds a single image file."""
 
 import base64
 import io
@@ -14,7 +14,7 @@ from likewise.data.parts import Ids
 from likewise.modalities.tiles import Tiles
 from likewise.views.augmentation import Augmentation
 
-SEEN = 64  # pixels of a tile that is looked at by itself, at least
+SEEN = 64  # smallest side in pixels of a tile that is shown by itself
 COLUMNS = 32
 
 
@@ -24,24 +24,24 @@ def of_items(items: Items, ids: Ids) -> Tiles:
 
 
 def of_views(views: Tensor, augmentation: Augmentation, items: Items) -> Tiles:
-    """Return a tile for each view, as the encoder was given it but for the normalisation."""
+    """Return a tile for each view, as the encoder sees it, but without normalisation."""
     return modalities.of(items.main).pictures_of_views(views, augmentation, items.main)
 
 
 def enlarged(tiles: Tiles, side: int) -> Tiles:
-    """Tiles with a side of `side`, pixels repeated."""
+    """Scale tiles to a side of `side` pixels by repeating pixels."""
     places = np.arange(side) * tiles.shape[1] // side
     return tiles[:, places][:, :, places]
 
 
 def magnified(tiles: Tiles) -> Tiles:
-    """Tiles that can be seen one by one: small ones larger by a whole multiple, which stays sharp."""
+    """Scale small tiles up by a whole factor, which keeps them sharp."""
     times = max(1, -(-SEEN // tiles.shape[1]))
     return tiles.repeat(times, axis=1).repeat(times, axis=2)
 
 
 def sheet(tiles: Tiles) -> dict[str, Any]:
-    """All tiles row by row as one picture in a data URI, with what is needed to find one in it."""
+    """Return all tiles as one picture in a data URI, with the numbers that are needed to find a tile in it."""
     n, side = tiles.shape[:2]
     columns = min(COLUMNS, max(1, n))
     rows = -(-n // columns)

@@ -1,4 +1,4 @@
-"""From vectors to places on a plane, neighbours near each other: t-SNE (van der Maaten and Hinton, 2008), or PCA."""
+"""Project vectors to a plane so that similar ones are near: t-SNE (van der Maaten and Hinton, 2008), or PCA."""
 
 from collections.abc import Callable
 from itertools import count
@@ -11,8 +11,8 @@ from openTSNE import TSNE
 
 FEWEST_FOR_TSNE = 50
 # Iterations with and without exaggeration, and the Barnes-Hut angle. More iterations or the usual angle of 0.5 take
-# longer and gain nothing: of the pixels of 5,000 digits, trustworthiness is 0.982 either way. A PCA start and a
-# learning rate that grows with n (Belkina et al., 2019) are what make so few iterations enough.
+# longer without a gain: for the pixels of 5,000 digits, trustworthiness is 0.982 in both cases. Few iterations are
+# enough because of the PCA start and a learning rate that grows with n (Belkina et al., 2019).
 EARLY, LATE, ANGLE = 100, 250, 0.8
 TELL_EVERY = 10  # iterations
 
@@ -20,13 +20,13 @@ TELL_EVERY = 10  # iterations
 def plane(
     unit: NDArray[Any], tell_share: Callable[[float], None] = lambda share: None
 ) -> tuple[str, NDArray[np.float32]]:
-    """What was used, and places (n, 2) in 0 to 1 of unit rows (n, d).
+    """Project unit rows (n, d); return the name of the algorithm and positions (n, 2) from 0 to 1.
 
-    `tell_share` is called now and then with the share of the iterations that is done, 0 to 1.
+    `tell_share` is called from time to time with the share of the iterations that are done, 0 to 1.
     """
-    # t-SNE wants more than a few points, that are not all the same, of more than one number.
+    # t-SNE needs more than a few points, with more than one dimension, that are not all equal.
     if len(unit) < FEWEST_FOR_TSNE or unit.shape[1] < 2 or np.ptp(unit, axis=0).max() < 1e-6:
-        name, found = "PCA", principal(unit, 2)
+        name, positions = "PCA", principal(unit, 2)
     else:
         calls = count(1)
         optimizer = TSNE(
@@ -42,13 +42,13 @@ def plane(
             n_jobs=torch.get_num_threads(),
             random_state=0,
         )
-        name, found = "t-SNE", np.asarray(optimizer.fit(principal(unit, 50)))
-    low, span = found.min(axis=0), np.maximum(np.ptp(found, axis=0), 1e-12)
-    return name, ((found - low) / span).astype(np.float32)
+        name, positions = "t-SNE", np.asarray(optimizer.fit(principal(unit, 50)))
+    low, span = positions.min(axis=0), np.maximum(np.ptp(positions, axis=0), 1e-12)
+    return name, ((positions - low) / span).astype(np.float32)
 
 
 def principal(rows: NDArray[Any], axes: int) -> NDArray[Any]:
-    """Rows (n, d) along their `axes` directions of largest spread, (n, axes); what is missing of them is 0."""
+    """Return the first `axes` principal components of rows (n, d), (n, axes); missing ones are 0."""
     left, spreads, _ = np.linalg.svd(rows - rows.mean(axis=0), full_matrices=False)
-    found = left[:, :axes] * spreads[:axes]
-    return np.pad(found, [(0, 0), (0, axes - found.shape[1])])
+    components = left[:, :axes] * spreads[:axes]
+    return np.pad(components, [(0, 0), (0, axes - components.shape[1])])

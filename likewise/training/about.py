@@ -1,6 +1,6 @@
-"""What has to be known to use weights, and stands in their file: is it what a run writes?
+"""The description that is stored with a run's weights: pre-processing, data and sizes.
 
-A run may have come from anyone, so nothing is built from these values before they have been validated.
+A run may come from an untrusted source, so these values are validated before anything is built from them.
 """
 
 import math
@@ -14,11 +14,18 @@ from likewise.modalities import MODALITIES
 from likewise.recipe import Recipe
 
 NEEDED = ("modality", "channels", "size", "stored", "fingerprint", "mean", "std")
-WHOLE = {"channels": 1, "size": 1, "stored": 0, "rate": 0, "items": 0, "vocabulary": 1}  # and the least of each
+WHOLE = {
+    "channels": 1,
+    "size": 1,
+    "stored": 0,
+    "rate": 0,
+    "items": 0,
+    "vocabulary": 1,
+}  # whole numbers, with their minimum
 
 
 def complaint(about: Any, needed: tuple[str, ...] = NEEDED) -> str | None:
-    """Say what is wrong with the pre-processing of some weights, as in "got no mean"; None if nothing is."""
+    """Return what is wrong with the description of some weights, such as "got no mean", or None."""
     missing = [name for name in needed if not isinstance(about, dict) or name not in about]
     if missing:
         return f"got no {', '.join(missing)}"
@@ -41,7 +48,7 @@ def complaint(about: Any, needed: tuple[str, ...] = NEEDED) -> str | None:
 
 
 def fitted(recipe: Recipe, items: Items, train: Ids) -> dict[str, Any]:
-    """Return what has to be known to prepare items as in training."""
+    """Fit the pre-processing on the training items, and return it with a description of the data."""
     part = items.main
     known = {"modality": part.modality, "kind": part.kind, "fingerprint": items.fingerprint, "items": len(train)}
     return known | modalities.of(part).fit(part, train, recipe)

@@ -1,7 +1,6 @@
-"""The batches of a run: which items each step sees, and their data, read ahead by threads.
+"""The batches of a run: which items each step sees, and their data, which threads read ahead.
 
-What a step sees follows from (seed, step) alone; so reading can run ahead, be repeated, or begin
-anywhere.
+A step's batch depends only on the seed and the step. So batches can be read ahead, read again, or read from any step.
 """
 
 from collections import deque
@@ -25,10 +24,10 @@ __all__ = ["Batch", "Batches", "read"]
 
 
 class Batches:
-    """Batches of `size` items over all ranks, in an order drawn anew each epoch; the last short one is dropped.
+    """Batches of `size` items over all ranks, reshuffled every epoch; the last incomplete batch is dropped.
 
-    Of a sequence a step sees a `window` of so many samples, drawn anew; of each of two views its own. Windows begin
-    at multiples of `grid`.
+    Of a sequence, a step sees a random window of `window` samples, and each of two views sees its own. Windows begin at
+    multiples of `grid`.
     """
 
     def __init__(
@@ -69,7 +68,7 @@ class Batches:
         return Batch(step, self.rows, items, ids, data, partner_data, starts, self.distinct)
 
     def ahead(self, first: int, end: int) -> Iterator[Batch]:
-        """Yield the batches of steps `first` to `end`, read by `workers` threads while earlier ones are used."""
+        """Yield the batches of steps `first` to `end`, read ahead by `workers` threads."""
         if not self.workers:
             yield from map(self.at, range(first, end))
             return
@@ -101,7 +100,10 @@ class Batches:
 def read(
     part: Part, ids: np.ndarray, window: int, total: int, rows: slice, rng: torch.Generator, grid: int = 1
 ) -> tuple[Tensor, Tensor]:
-    """Return what a step sees of items by id, and where it begins; windows are drawn for `total` rows."""
+    """Read the data of some items, a random window of each, and return it with the start of each window.
+
+    Windows are drawn for all `total` rows of a batch, of which `rows` are read, so that ranks draw the same ones.
+    """
     shares = torch.rand(total, generator=rng, dtype=torch.float64)[rows]
     data, starts = part.read(ids, window, shares.numpy(), grid)
     return torch.from_numpy(data), torch.from_numpy(starts)

@@ -1,12 +1,12 @@
-"""Checkpoints that are whole or are not there: safetensors for the tensors, JSON for the rest, SHA-256 over both.
+"""Checkpoints that survive crashes: safetensors for tensors, JSON for everything else, a SHA-256 of both.
 
-    save(folder, step, tensors, state)      checkpoint of a step; the last two are kept
-    newest(folder)                          the newest whole one, or None
-    flatten(nested), unflatten(...)         state dicts of optimizers and models, to tensors and JSON and back
+    save(folder, step, tensors, state)      write the checkpoint of a step; the last two are kept
+    newest(folder)                          read the newest intact checkpoint, or return None
+    flatten(nested), unflatten(...)         convert state dicts to tensors and JSON, and back
 
-A checkpoint is `step-000500.safetensors` and `step-000500.json`. Both are written under temporary names,
-flushed to the disk and renamed, the JSON last: tensors without JSON are no checkpoint. The JSON knows the
-SHA-256 of the tensors and of itself. Nothing is ever unpickled.
+A checkpoint is `step-000500.safetensors` and `step-000500.json`. Both are written under temporary names, flushed to
+disk and renamed, the JSON last: tensors without JSON do not count as a checkpoint. The JSON holds the SHA-256 of the
+tensors and of itself. Nothing is ever unpickled.
 """
 
 import contextlib
@@ -33,18 +33,18 @@ STORABLE = (
     *(torch.int64, torch.int32, torch.int16, torch.int8, torch.uint64, torch.uint32, torch.uint16, torch.uint8),
     *(torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2, torch.float8_e5m2fnuz),
 )
-# What a JSON of other content leads to, as a digest that fits is easily made; a RecursionError is a RuntimeError.
+# Exceptions that a JSON file with a valid digest but unexpected content can cause (a RecursionError is a RuntimeError).
 NO_CHECKPOINT = (ValueError, TypeError, KeyError, AttributeError, RuntimeError)
-OTHERS = "its JSON is not that of a checkpoint"
+OTHERS = "its JSON is not a checkpoint"
 
 
 class CheckpointError(OSError):
-    """A checkpoint could not be written; the ones before it are as they were."""
+    """A checkpoint could not be written; earlier ones are unchanged."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What was saved: tensors on the CPU, with the strides they had, and the state."""
+    """A saved checkpoint: tensors on the CPU, with their original strides, and the state."""
 
     step: int
     tensors: dict[str, Tensor]
@@ -54,9 +54,9 @@ class Checkpoint:
 def save(folder: Path, step: int, tensors: dict[str, Tensor], state: dict[str, Any]) -> Path:
     """Write the checkpoint of `step` into `folder`, and return the path of its JSON.
 
-    The state is made of None, bools, numbers, strings, lists, tuples and dicts, and comes back as exactly
-    that, nan and inf included. Once the new checkpoint is on the disk, every other one but the newest
-    whole one before it is removed; one of a later step was given up when the run went back before it.
+    The state consists of None, bools, numbers, strings, lists, tuples and dicts, and is read back exactly, NaN and
+    infinity included. Once the new checkpoint is on disk, all others are removed, except the newest intact one before
+    it. Checkpoints of later steps are obsolete, because the run has gone back before them.
     """
     if isinstance(step, bool) or not isinstance(step, int) or step < 0:
         raise ValueError(f"step must be a whole number >= 0, got {step!r}")
@@ -66,12 +66,14 @@ def save(folder: Path, step: int, tensors: dict[str, Tensor], state: dict[str, A
     digest = hashlib.sha256(data).hexdigest()
     index = folder / f"step-{step:06d}.json"
     temporaries: list[Path] = []
-    orphans: list[Path] = []  # tensors that have their name while their JSON has not
+    orphans: list[Path] = []  # tensors already renamed whose JSON is not
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _remove_leftovers(folder)
         weights = index.with_suffix(".safetensors")
-        if weights.exists():  # it belongs to a checkpoint that counts until the new JSON takes its place
+        if (
+            weights.exists()
+        ):  # it belongs to the old checkpoint of this step, which is valid until the new JSON replaces it
             weights = weights.with_name(f"{index.stem}-{digest[:8]}.safetensors")
         entry = {"file": weights.name, "bytes": len(data), "sha256": digest, "strides": strides}
         body = json.dumps({"step": step, "tensors": entry, "state": plain}, allow_nan=False).encode()
@@ -88,7 +90,7 @@ def save(folder: Path, step: int, tensors: dict[str, Tensor], state: dict[str, A
         for path in orphans:
             _remove(path)
         why = error.strerror or str(error)
-        sentence = f"checkpoint of step {step} could not be written to {folder}: {why}; the ones before it are kept"
+        sentence = f"checkpoint of step {step} could not be written to {folder}: {why}; earlier ones are kept"
         failure = CheckpointError(sentence)
         failure.errno = error.errno
         raise failure from error
@@ -100,9 +102,9 @@ def save(folder: Path, step: int, tensors: dict[str, Tensor], state: dict[str, A
 
 
 def newest(folder: Path, on_damaged: Callable[[Path, str], None] | None = None) -> Checkpoint | None:
-    """The newest whole checkpoint in `folder`, or None where there is none.
+    """Return the newest intact checkpoint in `folder`, or None if there is none.
 
-    `on_damaged(path, reason)` is told of each that had to be passed over; by default it is a warning.
+    `on_damaged(path, reason)` is called for each damaged one that is skipped; by default it warns.
     """
     for index in reversed(_indices(folder)):
         try:
@@ -113,7 +115,7 @@ def newest(folder: Path, on_damaged: Callable[[Path, str], None] | None = None) 
 
 
 def flatten(nested: Any) -> tuple[dict[str, Tensor], Any]:
-    """Split nested dicts, lists and tuples into their tensors, by name, and the JSON of everything else.
+    """Split nested dicts, lists and tuples into tensors by name, and JSON for everything else.
 
     Keys may be whole numbers, as in an optimizer's state. `unflatten(*flatten(nested))` is `nested` again.
     """
@@ -122,28 +124,30 @@ def flatten(nested: Any) -> tuple[dict[str, Tensor], Any]:
 
 
 def unflatten(tensors: Mapping[str, Tensor], plain: Any) -> Any:
-    """The nested dicts, lists and tuples that `flatten` split."""
+    """Restore the nested dicts, lists and tuples that `flatten` split."""
     return _decode(plain, tensors)
 
 
 class _DamagedError(Exception):
-    """What is wrong with a checkpoint, in words."""
+    """A checkpoint is damaged; the message says how."""
 
 
 def _read(index: Path) -> Checkpoint:
-    """The checkpoint whose JSON is `index`, if it is whole."""
+    """Read the checkpoint whose JSON is `index`, or raise _DamagedError."""
     body, weights = _verify(index)
     tensors = {}
     try:
         state = _decode(body["state"], {})
         with safetensors.safe_open(weights, framework="pt") as file:
-            for name in file.keys():  # noqa: SIM118 - it is no dict
+            for name in file.keys():  # noqa: SIM118 - it is not a dict
                 tensor = file.get_tensor(name)
                 strides = body["tensors"]["strides"].get(name, torch.empty_like(tensor, device="meta").stride())
                 laid_out = torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device="meta")
-                if laid_out.untyped_storage().nbytes() != tensor.nbytes:  # gaps could take any amount of memory
-                    raise _DamagedError(f"its strides are not those of {name}")
-                # A copy of torch's own: what lies in a mapped file is aligned otherwise and may go with the file.
+                if (
+                    laid_out.untyped_storage().nbytes() != tensor.nbytes
+                ):  # strides with gaps could demand any amount of memory
+                    raise _DamagedError(f"its strides do not fit {name}")
+                # Copy into torch's own memory: a mapped file is aligned differently, and may disappear.
                 tensors[name] = torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype).copy_(tensor)
     except (OSError, safetensors.SafetensorError) as error:
         raise _DamagedError(f"its tensors cannot be read: {error}") from error
@@ -153,25 +157,25 @@ def _read(index: Path) -> Checkpoint:
 
 
 def _verify(index: Path) -> tuple[dict[str, Any], Path]:
-    """What the JSON holds and where its tensors are, after a look at every byte of both."""
+    """Return the content of the JSON and the path of its tensors, after checking every byte of both."""
     try:
         raw = index.read_bytes()
         body = raw[len(_document(b"")) - len(_END) : -len(_END)]
         if _document(body) != raw:
-            raise _DamagedError("its JSON is torn or altered, the SHA-256 is not the one written down")
+            raise _DamagedError("its JSON is incomplete or altered: the SHA-256 does not match")
         content = json.loads(body)
         if index.name != f"step-{content['step']:06d}.json":
-            raise _DamagedError(f"its JSON is that of step {content['step']}")
+            raise _DamagedError(f"its JSON belongs to step {content['step']}")
         entry = content["tensors"]
         weights = index.parent / Path(entry["file"]).name
         if not weights.exists():
-            raise _DamagedError(f"its tensors are missing, {weights.name} is not there")
+            raise _DamagedError(f"its tensors are missing: there is no {weights.name}")
         if weights.stat().st_size != entry["bytes"]:
-            found = weights.stat().st_size
-            raise _DamagedError(f"its tensors are torn, expected {entry['bytes']} bytes, got {found}")
+            size = weights.stat().st_size
+            raise _DamagedError(f"its tensors are incomplete: expected {entry['bytes']} bytes, got {size}")
         with weights.open("rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != entry["sha256"]:
-                raise _DamagedError("its tensors are altered, the SHA-256 is not the one written down")
+                raise _DamagedError("its tensors are altered: the SHA-256 does not match")
     except OSError as error:
         raise _DamagedError(f"it cannot be read: {error.strerror or error}") from error
     except NO_CHECKPOINT as error:
@@ -183,20 +187,19 @@ _END = b"}\n"
 
 
 def _document(body: bytes) -> bytes:
-    """The JSON file around `body`, in these very bytes: a flip anywhere, blanks and digest included, shows."""
+    """Return the exact bytes of the JSON file around `body`, so that a change of any byte is noticed."""
     return b'{"sha256": "%s", "checkpoint": %s%s' % (hashlib.sha256(body).hexdigest().encode(), body, _END)
 
 
 def _warn(index: Path, reason: str) -> None:
     warnings.warn(
-        f"checkpoint {index} is damaged and passed over for the one before it: {reason}; "
-        "if this happens again, look after the disk",
+        f"checkpoint {index} is damaged and the one before it is used: {reason}; if this happens again, check the disk",
         stacklevel=3,
     )
 
 
 def _storable(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, list[int]]]:
-    """The tensors as safetensors wants them: contiguous, apart in memory; and the strides of those that were not."""
+    """Return the tensors as safetensors needs them, contiguous and without shared memory, and their other strides."""
     stored, strides, memory = {}, {}, set()
     for name, tensor in tensors.items():
         if not isinstance(name, str) or name == "__metadata__":
@@ -205,18 +208,18 @@ def _storable(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[st
             got = f"{tensor.layout} of {tensor.dtype}" if isinstance(tensor, Tensor) else type(tensor).__name__
             raise ValueError(f"{name} must be a dense tensor of a dtype that safetensors knows, got {got}")
         contiguous = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
-        # Strides of a tensor without gaps are kept as they are, others as torch would keep them in a copy.
+        # Keep the strides that torch would give a copy: the same, if the tensor has no gaps.
         layout = torch.empty_like(tensor, device="meta").stride()
         if layout != torch.empty(tensor.shape, device="meta").stride():
             strides[name] = list(layout)
-        where = contiguous.untyped_storage().data_ptr()
-        stored[name] = contiguous.clone() if where in memory else contiguous
-        memory.add(where)
+        address = contiguous.untyped_storage().data_ptr()
+        stored[name] = contiguous.clone() if address in memory else contiguous
+        memory.add(address)
     return stored, strides
 
 
 def _encode(value: Any, where: str, tensors: dict[str, Tensor] | None) -> Any:
-    """`value` in strict JSON. What JSON lacks is an object with one key that starts with a dollar sign."""
+    """Return `value` as strict JSON. Types that JSON lacks become an object with one key that starts with a dollar."""
     if value is None or isinstance(value, bool | str):
         return value
     if isinstance(value, int):
@@ -233,7 +236,7 @@ def _encode(value: Any, where: str, tensors: dict[str, Tensor] | None) -> Any:
         return dict(items) if plain else {"$dict": [list(item) for item in items]}
     if isinstance(value, Tensor) and tensors is not None:
         name = where.removeprefix(".")
-        while name in tensors:  # {"a.b": …} and {"a": {"b": …}} meet in one name
+        while name in tensors:  # {"a.b": …} and {"a": {"b": …}} have the same name
             name += "'"
         tensors[name] = value
         return {"$tensor": name}
@@ -270,33 +273,33 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def _flush_directory(folder: Path) -> None:
-    """A renamed file keeps its new name over a power cut only once its directory is on the disk."""
+    """Flush a directory to disk: only then does a renamed file keep its new name after a power failure."""
     if os.name == "nt":  # a directory cannot be opened there
         return
     directory = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(directory)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems have no such thing
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems do not support it
             raise
     finally:
         os.close(directory)
 
 
 def _indices(folder: Path) -> list[Path]:
-    """The JSON of every checkpoint, whole or not, by step."""
+    """Return the JSON path of every checkpoint, intact or not, sorted by step."""
     return [path for _, path, match in _our_files(folder) if match["kind"] == "json" and not match["temporary"]]
 
 
 def _our_files(folder: Path) -> list[tuple[int, Path, re.Match[str]]]:
-    """(step, path, match of the name), by step; files of others are never looked at."""
-    found = [(path, OURS.fullmatch(path.name)) for path in (folder.iterdir() if folder.exists() else ())]
-    ours = [(int(match["step"]), path, match) for path, match in found if match]
+    """Return (step, path, match of the name) for each checkpoint file, sorted by step; other files are ignored."""
+    matches = [(path, OURS.fullmatch(path.name)) for path in (folder.iterdir() if folder.exists() else ())]
+    ours = [(int(match["step"]), path, match) for path, match in matches if match]
     return sorted(ours, key=lambda file: (file[0], file[1].name))
 
 
 def _remove_leftovers(folder: Path) -> None:
-    """Away with what a killed run left behind: temporaries, and tensors whose JSON was never written."""
+    """Remove what a killed run left behind: temporary files, and tensors without JSON."""
     steps = {int(path.stem.removeprefix("step-")) for path in _indices(folder)}
     for step, path, match in _our_files(folder):
         if match["temporary"] or step not in steps:
@@ -304,7 +307,7 @@ def _remove_leftovers(folder: Path) -> None:
 
 
 def _remove_others(folder: Path, step: int, index: Path, weights: Path) -> None:
-    """Keep the checkpoint just written and the newest whole one before it."""
+    """Remove all checkpoints except the one just written and the newest intact one before it."""
     keep = {index, weights}
     for earlier in reversed([path for at, path, _ in _our_files(folder) if at < step and path.suffix == ".json"]):
         with contextlib.suppress(_DamagedError):
@@ -316,6 +319,6 @@ def _remove_others(folder: Path, step: int, index: Path, weights: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    # What cannot be removed is no reason to end a run whose checkpoint is whole.
+    # A file that cannot be removed is no reason to end a run whose checkpoint is written.
     with contextlib.suppress(OSError):
         path.unlink()

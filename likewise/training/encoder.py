@@ -1,4 +1,4 @@
-"""The encoder that a run leaves behind, with its pre-processing: from any source to vectors."""
+"""The trained encoder of a run with its pre-processing, which turns any data into embeddings."""
 
 import functools
 import hashlib
@@ -33,12 +33,12 @@ from likewise.training.progress import Screen
 from likewise.training.run import RunError, first_not_finite, read_about, read_text
 from likewise.training.trust import check_trust
 
-NO_WORDS = "words are for encoders of images and captions, as of method clip"
+NO_WORDS = "text queries need an encoder trained on images and captions, such as by method clip"
 
 
 @dataclass(frozen=True)
 class Embeddings:
-    """What an encoder makes of a source, in the order of its items."""
+    """The embeddings of all items of a source, in order."""
 
     vectors: NDArray[np.float32]  # (n, d)
     ids: NDArray[np.int64]  # (n,)
@@ -47,9 +47,10 @@ class Embeddings:
 
 
 class Encoder(nn.Module):
-    """A trained backbone with its pre-processing; its `state_dict` has the backbone's own names.
+    """A trained backbone with its pre-processing.
 
-    The head and the pre-processing are no part of that state: weights load wherever the backbone does.
+    Its `state_dict` holds only the backbone's weights, under the backbone's own names, so that they can be loaded into
+    any copy of the backbone. The head and the pre-processing are not part of it.
     """
 
     default_layer = "backbone"
@@ -60,16 +61,16 @@ class Encoder(nn.Module):
         self.recipe, self.about = recipe, about
         self.modality = MODALITIES[about["modality"]]
         self.augmentation = self.modality.augmentation(recipe, about)
-        self._head = [head]  # in a list, so that it does not count as part of this module
+        self._head = [head]  # in a list, so that it is not registered as a submodule
         self.register_state_dict_post_hook(_without_prefix)  # type: ignore[no-untyped-call]
         self.register_load_state_dict_pre_hook(_with_prefix)  # type: ignore[no-untyped-call]
 
     def forward(self, views: Tensor) -> Tensor:
-        """Prepared views (n, c, h, w), (n, f) or (n, t, c) to features (n, d)."""
+        """Return the features (n, d) of prepared views (n, c, h, w), (n, f) or (n, t, c)."""
         return self.backbone(views)  # type: ignore[no-any-return]
 
     def embed(self, source: Any, *, layer: str | None = None, progress: bool = True) -> Embeddings:
-        """Vectors of every item of a source, by the backbone, or by its head (`layer="head"`)."""
+        """Return the embeddings of every item of a source, after the backbone or after the head (`layer="head"`)."""
         layer = layer or self.default_layer
         check_layer(layer, self.recipe)
         items = self.open(source, progress=progress)
@@ -79,31 +80,34 @@ class Encoder(nn.Module):
         )
 
     def open(self, source: Any = None, *, columns: Mapping[str, str] | None = None, progress: bool = True) -> Items:
-        """A source as this encoder wants it; without one, that of its run. `columns` name labels, say, in it."""
+        """Open a source with this encoder's size and rate; by default the run's own data.
+
+        `columns` are names of arrays or columns in the data, such as {"y": "speaker"}.
+        """
         if source is None or str(source) == self.recipe.data.source:
             columns = parse_columns(self.recipe.data.columns) | dict(columns or {})
         if source is None:
             check_there(self.recipe)
             source = self.recipe.data.source
-        opened = functools.partial(
+        open_data = functools.partial(
             data.open,
             source,
             size=self.about["stored"] or None,
-            fit=self.about.get("fit", "crop"),  # what all runs did before there was a choice
+            fit=self.about.get("fit", "crop"),  # runs from before there was a choice cropped
             rate=self.about.get("rate") or None,
             progress=progress,
         )
-        items = opened(columns=columns or None)
+        items = open_data(columns=columns or None)
         names = None if CHANNELS in (columns or {}) else modalities.of(items.main).columns_of(self.about, items.main)
         if names is not None:
             try:
-                items = opened(columns={**(columns or {}), CHANNELS: "+".join(names)})
+                items = open_data(columns={**(columns or {}), CHANNELS: "+".join(names)})
             except data.DataError as error:
-                raise data.DataError(f"the encoder takes the channels {shortened(names)}: {error}") from None
-        wanted = self.modality.rows_in_words(self.about["channels"], self.about["size"])
+                raise data.DataError(f"the encoder needs the channels {shortened(names)}: {error}") from None
+        expected = self.modality.rows_in_words(self.about["channels"], self.about["size"])
         got = modalities.of(items.main).rows_in_words(items.array.shape[1], items.array.shape[1])
-        if wanted != got:
-            raise data.DataError(f"the encoder takes {wanted}, got {got} in {items.name}")
+        if expected != got:
+            raise data.DataError(f"the encoder takes {expected}, got {got} in {items.name}")
         self.modality.check_reopened(self.about, items.main, items.name)
         if progress and (left_out := unread.in_words(items)):
             first = items.skipped[0]
@@ -112,38 +116,38 @@ class Encoder(nn.Module):
 
     @property
     def knows_words(self) -> bool:
-        """Whether items can be asked for in words, after the head."""
+        """Return whether the encoder can embed text, in the space after the head."""
         return False
 
     @property
     def text_network(self) -> nn.Module:
-        """The network of texts, where the encoder knows words."""
+        """Return the network that embeds text, if the encoder has one."""
         raise ValueError(NO_WORDS)
 
     @property
     def text_modality(self) -> Modality:
-        """The modality of what the network of texts takes, where the encoder knows words."""
+        """Return the modality of the text encoder's input, if there is a text encoder."""
         raise ValueError(NO_WORDS)
 
     @property
     def texts(self) -> dict[str, str]:
-        """Files that whoever uses the network of texts needs, by name."""
+        """Return the contents of the files that are needed to use the text encoder, by file name."""
         return {}
 
     def embed_text(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Return vectors of texts, where the encoder knows words."""
+        """Return the vectors of some texts, if the encoder can embed text."""
         raise ValueError(NO_WORDS)
 
     def unseen(self, text: str) -> list[str]:
-        """Return the words of a text that no caption had in training."""
+        """Return the words of a text that no training caption contained."""
         return []
 
     def up_to(self, layer: str) -> nn.Module:
-        """Return the network from prepared views to the features of this layer."""
+        """Return the network from prepared views to the output of `layer`."""
         return self.backbone if layer == "backbone" else nn.Sequential(self.backbone, self.head)
 
     def fingerprint(self, layer: str) -> str:
-        """Same weights and pre-processing up to this layer, same fingerprint, wherever they lie."""
+        """Return a hash of the weights and pre-processing up to `layer`, which does not depend on the run's folder."""
         known = {key: value for key, value in self.about.items() if key != "modality"}  # runs of 0.1.0 have none
         hashed = hashlib.sha256(json.dumps([layer, self.recipe.encoder.name, known]).encode())
         for module in (self.backbone, self.head)[: 1 if layer == "backbone" else 2]:
@@ -154,15 +158,15 @@ class Encoder(nn.Module):
 
     @property
     def head(self) -> nn.Module:
-        """The projection head, where the backbone is."""
+        """Return the projection head, on the backbone's device."""
         weights = place_of(self.backbone)
         return self._head[0].to(weights.device, weights.dtype)
 
 
 class CaptionEncoder(Encoder):
-    """An encoder of images and one of text, whose heads lead into one space: there an image is near its caption.
+    """An image encoder and a text encoder, whose heads lead to one space in which an image is near its caption.
 
-    As a module it is the encoder of images; `text` is one of its own.
+    As a module it is the image encoder; `text` is a module of its own.
     """
 
     default_layer = "head"
@@ -197,12 +201,12 @@ class CaptionEncoder(Encoder):
 
     @property
     def image(self) -> nn.Module:
-        """The encoder of images, (n, c, h, w) to (n, features)."""
+        """Return the image encoder, (n, c, h, w) to (n, features)."""
         return self.backbone
 
     @property
     def text(self) -> nn.Module:
-        """The encoder of tokens, (n, t) to (n, features), where that of images is."""
+        """Return the text encoder, (n, t) to (n, features), on the image encoder's device."""
         return self._where_images_are(self._text[0])
 
     @property
@@ -211,17 +215,17 @@ class CaptionEncoder(Encoder):
 
     @property
     def text_network(self) -> nn.Module:
-        """The network from tokens to the space of the images, after both heads."""
+        """Return the network from tokens to the space of the image embeddings, after the heads."""
         return nn.Sequential(self.text, self.text_head)
 
     def embed_text(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Return vectors (n, d) of texts, to be compared by cosine with those of images after the head."""
+        """Return vectors (n, d) of texts, to be compared by cosine with image vectors after the head."""
         if isinstance(texts, str) or not texts or not all(isinstance(text, str) for text in texts):
             raise ValueError(f"texts must be a list of one or more strings, got {texts!r}")
         return text_features(self.text_network, self.tokenizer, texts, self.length).numpy()
 
     def unseen(self, text: str) -> list[str]:
-        """Words of a text that no caption had in training; none where a run is too old to know them."""
+        """Return the words of a text that no training caption contained; empty for old runs, which lack the list."""
         return [] if self.words is None else unseen_words(text, self.words)
 
     def _where_images_are(self, module: nn.Module) -> nn.Module:
@@ -230,11 +234,11 @@ class CaptionEncoder(Encoder):
 
 
 def check_there(recipe: Recipe) -> None:
-    """Expect the data that a run was trained on to be where they were."""
+    """Raise an error if the data of a run is no longer where it was."""
     source = recipe.data.source
     if source not in NAMES and not Path(source).expanduser().exists():
-        gone = source or "arrays in memory"
-        raise RunError(f"the data of the run is not there, {gone}: name it (DATA or --data)")
+        missing = source or "arrays in memory"
+        raise RunError(f"the data of the run, {missing}, cannot be found: say where it is (DATA or --data)")
 
 
 def check_layer(layer: str, recipe: Recipe) -> None:
@@ -243,12 +247,12 @@ def check_layer(layer: str, recipe: Recipe) -> None:
     pairs = PAIRS[recipe.pairs.kind]
     if layer == "head" and pairs.needs_frames:
         raise ValueError(
-            f"the head of pairs {pairs.name} says what comes next, not what an item is: layer must be backbone"
+            f"the head of pairs {pairs.name} predicts what comes next and embeds no item, so layer must be backbone"
         )
 
 
 def _without_prefix(module: nn.Module, state: dict[str, Any], prefix: str, metadata: dict[str, Any]) -> None:
-    """The backbone's own names, also where the encoder is part of something larger."""
+    """Use the backbone's own names in a state dict, also if the encoder is part of a larger module."""
     inner = f"{prefix}backbone."
     for name in [name for name in state if name.startswith(inner)]:
         state[prefix + name.removeprefix(inner)] = state.pop(name)
@@ -260,10 +264,10 @@ def _with_prefix(module: nn.Module, state: dict[str, Any], prefix: str, *rest: A
 
 
 def load(folder: str | Path, *, trust: bool = False) -> Encoder:
-    """The encoder of a run, ready to use: in evaluation mode, with its pre-processing.
+    """Load the encoder of a run, in evaluation mode and with its pre-processing.
 
-    A run that was not made under this account and names a `module:callable` as its encoder is refused, unless `trust`
-    allows its code to be run.
+    A run that names a `module:callable` as its encoder and was not made under this account is refused, unless `trust`
+    allows that code to be run.
     """
     keep_freed_memory()
     folder = Path(folder)
@@ -271,8 +275,8 @@ def load(folder: str | Path, *, trust: bool = False) -> Encoder:
         raise RunError(f"{folder} is not a run: expected a folder with recipe.toml")
     if not (folder / "encoder.safetensors").exists():
         raise RunError(
-            f"{folder} has no encoder.safetensors yet: the run has not finished; `likewise train` goes on with it, "
-            "given the same options and --resume"
+            f"{folder} has no encoder.safetensors yet, because its training has not finished; run the same "
+            "`likewise train` command with --resume to continue it"
         )
     recipe = Recipe().with_values(methods.read_recipe(folder / "recipe.toml"))
     check_choice("pairs", recipe.pairs.kind, PAIRS)  # a run may have been made with pairs of somebody's own
@@ -288,10 +292,12 @@ def load(folder: str | Path, *, trust: bool = False) -> Encoder:
     except (OSError, safetensors.SafetensorError, UnicodeDecodeError) as error:
         raise RunError(f"the weights of {folder} cannot be read: {error}") from None
     if tokenizer is not None and tokenizer.vocabulary != about["vocabulary"]:
-        got = f"{tokenizer.vocabulary:,} tokens for {about['vocabulary']:,}"
-        raise RunError(f"the tokenizer.json of {folder} is not that of its weights: {got}")
+        raise RunError(
+            f"the tokenizer.json of {folder} does not fit its weights: expected {about['vocabulary']:,} tokens, "
+            f"got {tokenizer.vocabulary:,}"
+        )
     if about.get("fit", "crop") not in tuple(FITS):
-        raise RunError(f"the images of {folder} must fit by crop, pad or stretch, got {about['fit']!r}")
+        raise RunError(f"the pre-processing of {folder} must have fit crop, pad or stretch, got {about['fit']!r}")
     backbone = MODALITIES[about["modality"]].build(recipe, about)
     head = pairs.build_head(recipe, backbone)
     text = text_tower(recipe, about) if captioned else ()
@@ -300,10 +306,10 @@ def load(folder: str | Path, *, trust: bool = False) -> Encoder:
             module.load_state_dict(state)
             module.eval()
     except RuntimeError:
-        raise RunError(f"the weights of {folder} are not those of its recipe.toml: one of them was changed") from None
+        raise RunError(f"the weights of {folder} do not fit its recipe.toml: one of them was changed") from None
     for part in (backbone, head, *text):
         if name := first_not_finite(part):
-            raise RunError(f"the weights of {folder} are not finite, {name} for one: train again with a lower lr")
+            raise RunError(f"the weights of {folder} are not finite, such as {name}: train again with a lower lr")
     if not text or tokenizer is None:
         return Encoder(backbone, head, recipe, about).eval()
     return CaptionEncoder(backbone, head, *text, tokenizer, recipe, about, words).eval()

@@ -1,6 +1,7 @@
-"""Does a recipe fit in memory? Each size that it names is compared with the machine before anything is allocated.
+"""Check that a recipe fits in memory, before anything is allocated.
 
-What is counted is only what follows from that one size: a recipe that passes may still take too much.
+Each size in the recipe is checked by itself, for the memory that it needs at least. A recipe that passes may still
+need more memory than there is.
 """
 
 from likewise import modalities
@@ -12,14 +13,16 @@ from likewise.recipe import Recipe, RecipeError
 
 
 def check_image(size: int, stored: int) -> None:
-    """Refuse a resolution at which a single image does not fit; `stored` is what images are kept at for it."""
+    """Refuse a data.size for which a single image, stored with a side of `stored` pixels, does not fit in memory."""
     if words := shortage(3 * stored**2):
-        raise RecipeError(f"data.size = {size:,} would take, for one image of {stored:,} × {stored:,} pixels, {words}")
+        raise RecipeError(
+            f"data.size = {size:,} stores each image as {stored:,} × {stored:,} pixels, which takes {words}"
+        )
 
 
 def check_memory(recipe: Recipe, items: Items) -> None:
-    """Refuse sizes for which the tensors of a step, or the dictionary, do not fit."""
-    dim = 1 if recipe.encoder.head in ("none", "steps") else recipe.encoder.dim  # those two have a dim of their own
+    """Refuse sizes for which the tensors of a step, or the dictionary, do not fit in memory."""
+    dim = 1 if recipe.encoder.head in ("none", "steps") else recipe.encoder.dim  # these two ignore encoder.dim
     needed: dict[tuple[str, ...], int] = {
         ("encoder.dim", "training.batch_size"): 2 * recipe.training.batch_size * dim,
         **modalities.of(items.main).numbers_per_step(items.main, recipe),

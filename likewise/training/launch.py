@@ -1,8 +1,8 @@
-"""Devices, precision and ranks of a run, by Lightning Fabric; and what becomes of a run when one of its ranks dies.
+"""Devices, precision and ranks of a run, by Lightning Fabric; and what happens when a rank dies.
 
-A rank that dies ends the others with one sentence that names it. Most notice by themselves, because their connection
-to it breaks. Where Fabric started the ranks they also watch over each other's processes: before they have met, and
-under NCCL, a rank waits for the others without noticing anything.
+When a rank dies, the others end too, with one sentence that names it. Usually they notice because their connection to
+it breaks. Before the ranks are connected, and under NCCL, a rank would wait for the others forever, so ranks that
+Fabric started also watch each other's processes.
 """
 
 import atexit
@@ -28,48 +28,48 @@ from lightning_fabric.utilities.exceptions import MisconfigurationException
 from likewise import ranks
 from likewise.recipe import Recipe, RecipeError
 
-PERIOD = 1.0  # seconds between two looks at the processes of other ranks
-PATIENCE = 10.0  # seconds in which a rank should have noticed by itself that another has died
-FIRST_RANK = "LIKEWISE_FIRST_RANK"  # its process id, in the environment of ranks that it started
+PERIOD = 1.0  # seconds between two checks of the other ranks' processes
+PATIENCE = 10.0  # seconds that a rank has to notice by itself that another has died
+FIRST_RANK = "LIKEWISE_FIRST_RANK"  # environment variable: process id of the first rank, for the ranks it starts
 
-# A process belongs to one process group of torch.distributed, so it has one of each.
-_processes: list[tuple[str, int]] = []  # host and process id by rank, once the ranks have met
+# Global, because a process belongs to one default process group of torch.distributed.
+_processes: list[tuple[str, int]] = []  # host and process id by rank, once the ranks are connected
 _together = threading.Event()  # set while this rank cannot go on without the others
 
 
 class RankDiedError(ConnectionError):
-    """A rank is gone, and the others cannot go on without it."""
+    """A rank has died, and the others cannot continue without it."""
 
 
 def launch(recipe: Recipe) -> Fabric:
-    """Build the recipe's Fabric, start its ranks if nobody has, and let them tell each other who they are."""
+    """Build the recipe's Fabric, start its ranks unless a launcher has, and exchange their process ids."""
     fabric = build_fabric(recipe)
     if FIRST_RANK in os.environ and not ranks.is_first():
-        first = int(os.environ[FIRST_RANK])  # it may be dead already, and its children somebody else's
+        first = int(os.environ[FIRST_RANK])  # if it is dead, this process has another parent by now
         _watch(lambda: [0] if os.getppid() != first else [])
     fabric.launch()
     if ranks.count() > 1:
-        found: list[tuple[str, int]] = [("", 0)] * ranks.count()
-        dist.all_gather_object(found, (socket.gethostname(), os.getpid()))
-        _processes[:] = found
+        processes: list[tuple[str, int]] = [("", 0)] * ranks.count()
+        dist.all_gather_object(processes, (socket.gethostname(), os.getpid()))
+        _processes[:] = processes
         atexit.register(_leave)
     return fabric
 
 
 def _leave() -> None:
-    """Leave the other ranks before the interpreter ends, which threads of gloo that still run would abort."""
+    """Leave the process group before the interpreter ends, or running gloo threads would abort it."""
     if dist.is_initialized():
         dist.destroy_process_group()
 
 
 def build_fabric(recipe: Recipe) -> Fabric:
-    """Devices, ranks and precision; under torchrun or SLURM those that were launched."""
-    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # its banner
-    # A 1 × 1 convolution's gradient has its own strides; copying them costs nothing that can be measured.
+    """Build a Fabric with the recipe's devices and precision, or with the ranks that torchrun or SLURM launched."""
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # hide its banner
+    # The gradient of a 1 × 1 convolution has other strides; copying it costs no measurable time.
     warnings.filterwarnings("ignore", message="Grad strides do not match bucket view strides")
-    found = ranks.launched()
-    devices = found.on_this_machine if found else recipe.training.devices
-    nodes = found.world // devices if found else 1
+    launched = ranks.launched()
+    devices = launched.on_this_machine if launched else recipe.training.devices
+    nodes = launched.world // devices if launched else 1
     ddp = _DDP(process_group_backend=None if torch.cuda.is_available() else "gloo")
     try:
         return Fabric(
@@ -84,7 +84,7 @@ def build_fabric(recipe: Recipe) -> Fabric:
 
 
 class _DDP(DDPStrategy):
-    """Fabric's, with a launcher of our own."""
+    """Fabric's strategy with our own launcher."""
 
     def _configure_launcher(self) -> None:
         assert self.cluster_environment is not None
@@ -92,22 +92,22 @@ class _DDP(DDPStrategy):
 
 
 class _Launcher(_SubprocessScriptLauncher):
-    """Starts the other ranks, and watches over them."""
+    """Starts the other ranks and watches their processes."""
 
     def _call_children_scripts(self) -> None:
         os.environ[FIRST_RANK] = str(os.getpid())
         super()._call_children_scripts()
-        del os.environ[FIRST_RANK]  # it is for these processes only
+        del os.environ[FIRST_RANK]  # only for the processes just started
         started: list[subprocess.Popen[bytes]] = self.procs
         _watch(lambda: [rank for rank, process in enumerate(started, 1) if process.poll()])
-        # Fabric's own observer would kill every rank, this one included, without a word, and even after the training.
-        # It is given the processes that are listed here: with none it ends at its first look.
+        # Fabric's own observer would kill every rank, this one included, without a message, even after the training.
+        # It watches the processes in this list, and ends at once if the list is empty.
         self.procs = []
 
 
 @contextmanager
 def together() -> Iterator[None]:
-    """Run what ranks need each other for. If one has died, say which, and end the others without a word."""
+    """Run a block in which ranks need each other. If one has died, one rank reports it and the others end silently."""
     _together.set()
     try:
         yield
@@ -123,19 +123,19 @@ def together() -> Iterator[None]:
 
 
 def sentence(dead: Sequence[int]) -> str:
-    """What has happened, and what to do about it; of ranks on other machines nothing is known."""
+    """Say which ranks died, and what to do. `dead` is empty if the rank was on another machine."""
     who = " and ".join(f"rank {rank}" for rank in dead)
-    what = f"{who} died, which ended the others too" if dead else "another rank does not answer any more"
-    return f"{what}: look above for its last words, and whether memory ran out; --resume goes on with the run"
+    what = f"{who} died, so the others ended too" if dead else "another rank no longer answers"
+    return f"{what}: look above for its error, and check whether memory ran out; --resume continues the run"
 
 
 def _is_broken_connection(error: RuntimeError) -> bool:
-    # Gloo's errors have no type of their own, but name the file of its source that raised them.
+    # Gloo's errors are plain RuntimeErrors, but their message names the source file.
     return isinstance(error, dist.DistError) or "/gloo/" in str(error)
 
 
 def _dead_ranks() -> list[int]:
-    """The ranks of this machine whose processes are gone, which is a moment after their connections broke."""
+    """Return the ranks of this machine whose processes have ended, which happens just after their connections break."""
     here, end = socket.gethostname(), time.monotonic() + PATIENCE
     while True:
         dead = [rank for rank, (host, process) in enumerate(_processes) if host == here and _is_gone(process)]
@@ -145,19 +145,19 @@ def _dead_ranks() -> list[int]:
 
 
 def _is_gone(process: int) -> bool:
-    """Whether a process has ended, even if nobody has asked for its exit code yet."""
+    """Return whether a process has ended, also if it is still a zombie."""
     try:
         os.kill(process, 0)
         state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
     except ProcessLookupError:
         return True
-    except OSError:  # it belongs to somebody else, or the system has no /proc
+    except OSError:  # another user's process, or a system without /proc
         return False
     return state in ("Z", "X")
 
 
 def _watch(find_dead: Callable[[], list[int]]) -> None:
-    """In a thread, end this process where others are dead and it does not notice by itself."""
+    """Start a thread that ends this process if other ranks have died and it does not notice by itself."""
 
     def run() -> None:
         since = time.monotonic()

@@ -1,6 +1,6 @@
-"""The step of every method: pairs, look-up, loss; then the copy moves and the dictionary is written.
+"""The training step of every method: encode pairs, look up candidates, compute the loss, update the weights.
 
-Everything that learns or is kept between steps is here; nothing here knows of files, clocks or screens.
+The learner owns everything that is trained or kept between steps. It knows nothing of files, time or output.
 """
 
 import copy
@@ -34,31 +34,31 @@ from likewise.training.batches import Batches
 from likewise.views import Draws
 
 ALL = slice(None)
-Side = Callable[[], Tensor]  # makes the views of one side of a batch
-Inputs = Callable[[slice], tuple[Tensor, ...]]  # what a tower is given, of a part of the batch
+Side = Callable[[], Tensor]  # returns the views of one side of a batch
+Inputs = Callable[[slice], tuple[Tensor, ...]]  # returns the inputs of a tower for a part of the batch
 
 
 class Model(nn.Module):
-    """What is distributed over ranks: the tower, and the loss for the sake of its parameters."""
+    """The module that is distributed over ranks: the tower, and the loss, which may have parameters."""
 
     def __init__(self, tower: Tower, loss: nn.Module) -> None:
         super().__init__()
         self.tower, self.loss = tower, loss
 
     def forward(self, inputs: Inputs, parts: Sequence[slice]) -> list[Any]:
-        """Return what the tower makes of each part."""
+        """Return the tower's output for each part of a batch."""
         return in_parts(self.tower, inputs, parts)
 
 
 def in_parts(tower: nn.Module, inputs: Inputs, parts: Sequence[slice]) -> list[Any]:
-    """Return what the tower makes of each part of a batch, all in one graph.
+    """Return the tower's output for each part of a batch, all in one autograd graph.
 
-    Where there are several parts, only their embeddings are kept. Backward, once it has the gradient of all of them,
-    computes each part a second time, dropout included: gradient caching (Gao et al., 2021). Memory is that of one part.
+    If there are several parts, only their embeddings are kept, so that memory is that of one part. The backward pass
+    computes each part a second time, with the same dropout: gradient caching (Gao et al., 2021).
     """
 
     dtype = torch.get_default_dtype()
-    # checkpoint() restores the RNG state only of devices it sees among its arguments, so pass it a tensor there.
+    # checkpoint() restores the RNG state only of devices it sees among its arguments, so give it a tensor there.
     where = torch.empty(0, device=place_of(tower).device)
 
     def of(part: slice, where: Tensor) -> Any:
@@ -82,10 +82,10 @@ def default_dtype(dtype: torch.dtype) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Taken:
-    """The loss of a step, a tensor of no axes still on the device, and its look-ups."""
+    """The result of a step: the loss, a scalar still on the device, and the look-ups."""
 
     loss: Tensor
-    look_ups: list[LookUp]  # one, or one for each step ahead
+    look_ups: list[LookUp]  # one, or for pairs future one for each step ahead
 
 
 class Learner:
@@ -102,7 +102,7 @@ class Learner:
         tower = build_tower(recipe, about)
         if recipe.training.chunk and has_batch_norm(tower):
             raise RecipeError(
-                "training.chunk embeds a batch in parts, whose batch statistics would be others than the batch's: "
+                "training.chunk embeds a batch in parts, which changes the statistics of batch norm: "
                 f"choose an encoder and a head without batch norm, such as vit_tiny and mlp, got {recipe.encoder.name} "
                 f"and {recipe.encoder.head}"
             )
@@ -123,7 +123,7 @@ class Learner:
         self.copy = MomentumEncoder(tower.keys, recipe.keys.momentum) if self.key_source.by_copy else None
         self.dtype = torch.float64 if recipe.training.precision == "64-true" else torch.float32
         self.dictionary = self._build_dictionary().to(fabric.device, self.dtype)
-        # Only batch norm tells a shuffled batch from another.
+        # Shuffling the keys makes a difference only with batch norm.
         self.shuffles = self.copy is not None and has_batch_norm(tower)
         self.both = recipe.pairs.symmetric or self.loss_kind.asks_both_views
         self._draws = lru_cache(maxsize=2)(self._draw)
@@ -147,7 +147,8 @@ class Learner:
         if self.copy is not None:
             keys = self.recipe.keys
             self.copy.follow(schedule.momentum_at(step, total, keys.momentum, keys.schedule))
-        # The candidates are the dictionary's own memory, which `update` overwrites; their ids are still counted later.
+        # The candidates are a view of the dictionary's memory, which `update` overwrites. Copy their ids, which are
+        # still needed for logging.
         kept = [
             replace(each, found=each.found._replace(negative_ids=each.found.negative_ids.clone())) for each in look_ups
         ]
@@ -155,7 +156,7 @@ class Learner:
         return Taken(loss.detach(), kept)
 
     def look_ups(self, query: Tensor, found: Any, ids: Tensor, batch: Batch) -> list[LookUp]:
-        """Return what the loss scores: each query's key, or, for each step ahead, the frame that comes then."""
+        """Return the look-ups that the loss scores: one for the batch, or one for each step ahead."""
         labels = None
         if self.loss_kind.needs_labels and self.labels is not None:
             labels = self.labels[batch.items].to(query.device)
@@ -163,7 +164,7 @@ class Learner:
         return self.pairs.look_ups(query, found, ids, labels, batch, size=size, seed=seed)
 
     def encode(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        """Return queries, keys (n, d) and their ids. Both views, where both are queries, are neighbours."""
+        """Return queries, keys (n, d) and their ids. If both views are queries, the views of an item are neighbours."""
         torch.manual_seed(number(self.recipe.seed, f"dropout of rank {ranks.index()}", batch.step))
         first, second = self.sides(batch)
         if self.key_source.from_slots:
@@ -185,14 +186,14 @@ class Learner:
         return neighbours(one, other), key, batch.ids.to(key.device).repeat_interleave(2, dim=0)
 
     def copied_keys(self, step: int, first: Side, second: Side) -> Tensor:
-        """Encode the keys of a batch by the momentum copy, in the order of the queries they belong to."""
+        """Encode the keys of a batch with the momentum copy, in the order of the queries."""
         if not self.both:
             return self.encode_keys(self.pairs.key_view(first, second), step)
         one, other = self.encode_keys(torch.cat([first(), second()]), step).chunk(2)
         return neighbours(other, one)
 
     def sides(self, batch: Batch) -> tuple[Side, Side]:
-        """Return functions that make the views of each side of a batch, once."""
+        """Return two functions that return the views of each side of a batch, and compute them only once."""
         first, second = (functools.cache(partial(self.views, batch, side)) for side in ("first", "second"))
         return first, second
 
@@ -201,12 +202,12 @@ class Learner:
     ) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
         """Embed both sides of each pair in one pass, or in one pass for each chunk of the batch.
 
-        Returns both sides as queries, (n, d) each, and both sides as keys.
+        Return both sides as queries, (n, d) each, and both sides as keys.
         """
         parts = self.parts(batch)
         if len(parts) == 1:
             outputs = self.through_model(lambda part: self.pairs.inputs(first, second), parts)
-        else:  # views are made chunk by chunk, and a second time in backward
+        else:  # views are computed chunk by chunk, and again in the backward pass
             outputs = self.through_model(partial(self.inputs_of, batch), parts)
         queries, keys = zip(*map(self.tower.queries_and_keys, outputs), strict=True)
         return self._joined(queries), self._joined(keys)
@@ -217,11 +218,11 @@ class Learner:
         return torch.cat(one), torch.cat(other)
 
     def inputs_of(self, batch: Batch, part: slice) -> tuple[Tensor, ...]:
-        """Return what the tower is given to embed both sides of a part of the batch."""
+        """Return the inputs with which the tower embeds both sides of a part of the batch."""
         return self.pairs.inputs(lambda: self.views(batch, "first", part), lambda: self.views(batch, "second", part))
 
     def parts(self, batch: Batch) -> list[slice]:
-        """Return the rows that are embedded at once: all of them, or chunk by chunk."""
+        """Return the slices of the batch that are embedded at once: one of all rows, or one for each chunk."""
         rows = len(batch.items)
         size = self.recipe.training.chunk or rows
         return [slice(start, min(start + size, rows)) for start in range(0, rows, size)]
@@ -231,18 +232,18 @@ class Learner:
         return self.through_model(lambda part: (views,), [ALL])[0]
 
     def through_model(self, inputs: Inputs, parts: Sequence[slice]) -> list[Any]:
-        """Return the embeddings of each part: float32, or float64 in a run of that precision."""
-        with default_dtype(self.dtype):  # Fabric returns embeddings in it
+        """Return the embeddings of each part, in float32, or in float64 with precision 64-true."""
+        with default_dtype(self.dtype):  # Fabric converts outputs to the default dtype
             return self.model(inputs, parts)  # type: ignore[no-any-return]
 
     def encode_keys(self, views: Tensor, step: int) -> Tensor:
-        """Encode keys by the momentum copy.
+        """Encode keys with the momentum copy.
 
-        Its batch statistics come from a batch that is shuffled over all ranks, so that a query and its positive do not
-        share theirs; the keys come back in order.
+        The batch is shuffled over all ranks, so that a query and its positive do not share their batch statistics. The
+        keys are returned in the original order.
         """
         assert self.copy is not None
-        # Keys have a seed of their own, so that they can be encoded once more without the queries.
+        # Keys have their own seed, so that they can be encoded again without the queries.
         torch.manual_seed(number(self.recipe.seed, f"dropout of the keys of rank {ranks.index()}", step))
         with self.fabric.autocast():
             if not self.shuffles:
@@ -256,7 +257,10 @@ class Learner:
             return ranks.gather(shuffled)[back[mine]].to(self.dtype)
 
     def views(self, batch: Batch, side: str, part: slice = ALL) -> Tensor:
-        """Return one side's views of a batch, or a part of them: drawn for the whole batch, this rank's applied."""
+        """Return the views of one side of a batch, or of a part of it.
+
+        Augmentations are drawn for the whole batch over all ranks; this rank applies those of its rows.
+        """
         data = (batch.data if side == "first" else batch.partner_data)[part]
         data = data.to(self.fabric.device, non_blocking=True)
         if side == "second" and (as_it_is := self.pairs.second_view(data)) is not None:
@@ -270,11 +274,14 @@ class Learner:
         return self.augmentation.draw(self.batches.size, generator(self.recipe.seed, f"{side} view", step))
 
     def meters(self) -> dict[str, float]:
-        """Return how large, how full and how old the dictionary is."""
+        """Return the size, fill and age of the dictionary."""
         return self.dictionary.meters()  # type: ignore[no-any-return]
 
     def consistency(self) -> float:
-        """Return how consistent the dictionary is with today's encoder; 1 for a batch, NaN for an empty dictionary."""
+        """Return the mean cosine of stored keys with the keys that the current encoder gives the same views.
+
+        It is 1 for a dictionary that stores nothing, and NaN for an empty one.
+        """
         if not DICTIONARIES[self.recipe.dictionary.kind].stores:
             return 1.0
         with torch.no_grad(), self.unchanged_buffers():
@@ -284,15 +291,15 @@ class Learner:
             )
 
     def keys_today(self, batch: Batch) -> Tensor:
-        """Encode the keys of a batch once more; a momentum copy's without the queries."""
+        """Encode the keys of a batch again; with a momentum copy, without the queries."""
         if self.copy is None:
             return self.encode(batch)[1]
         return self.copied_keys(batch.step, *self.sides(batch)).flatten(0, -2)
 
     def rehearse(self, batch: Batch) -> list[str]:
-        """Do the passes of one step, or of its first chunk, with a copy of the tower, so that nothing moves.
+        """Run the forward and backward pass of one step, or of its first chunk, on a copy of the tower.
 
-        It returns when the device is done, and returns the names of the parameters that no gradient reached.
+        Wait until the device is done, and return the names of the parameters that got no gradient.
         """
         tower = copy.deepcopy(self.tower)
         sees_both = not self.key_source.from_slots and (self.both or self.copy is None)
@@ -314,7 +321,7 @@ class Learner:
 
     @contextmanager
     def unchanged_buffers(self) -> Iterator[None]:
-        """Let batch norm see batches without its running statistics moving."""
+        """Restore the running statistics of batch norm after the block."""
         modules = [self.tower, *([self.copy] if self.copy is not None else [])]
         buffers = [buffer for module in modules for buffer in module.buffers()]
         kept = [buffer.clone() for buffer in buffers]
@@ -325,13 +332,13 @@ class Learner:
                 buffer.copy_(value)
 
     def state(self) -> dict[str, Any]:
-        """Return everything that a checkpoint keeps."""
+        """Return the state that a checkpoint stores."""
         state = {
             "tower": self.tower.state_dict(),
             "loss": self.loss.state_dict(),
             "dictionary": self.dictionary.state_dict(),
             "optimizer": self.optimizer.state_dict(),
-            "precision": self.fabric.strategy.precision.state_dict(),  # a gradient scaler's, under 16-mixed
+            "precision": self.fabric.strategy.precision.state_dict(),  # of the gradient scaler, with 16-mixed
         }
         return state if self.copy is None else state | {"copy": self.copy.state_dict()}
 
@@ -352,5 +359,5 @@ class Learner:
 
 
 def neighbours(one: Tensor, other: Tensor) -> Tensor:
-    """Return rows item by item: one's first, other's first, one's second, … (2n, d)."""
+    """Interleave two tensors row by row: one[0], other[0], one[1], other[1], …; (2n, d)."""
     return torch.stack([one, other], dim=1).flatten(0, 1)

@@ -1,4 +1,4 @@
-"""The curves of a run: `metrics.jsonl`, one object a logged step, and TensorBoard where it is installed."""
+"""The metrics of a run: `metrics.jsonl`, one JSON object for each logged step, and TensorBoard if it is installed."""
 
 import contextlib
 import json
@@ -11,11 +11,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-LARGEST = 1e300  # of a number that was measured; infinity and NaN are none
+LARGEST = 1e300  # a larger number cannot be a measurement
 
 
 class Metrics:
-    """Appends rows, and mirrors their numbers to TensorBoard. After a resume it goes on behind `step`."""
+    """Appends rows to metrics.jsonl and TensorBoard. A resumed run keeps the rows up to `step`."""
 
     def __init__(self, folder: Path, step: int = 0, say: Callable[[str], None] = lambda sentence: None) -> None:
         self.path, self._say = folder / "metrics.jsonl", say
@@ -43,22 +43,22 @@ class Metrics:
 
     @contextlib.contextmanager
     def _dispensable(self) -> Iterator[None]:
-        """Say once that TensorBoard cannot be written, and do without it from then on."""
+        """On an error, say once that TensorBoard cannot be written, and stop writing to it."""
         try:
             yield
-        except Exception as error:  # whatever goes wrong there, the run and metrics.jsonl go on
+        except Exception as error:  # a problem with TensorBoard must not end the run
             board, self._board = self._board, None
             if board is not None:
                 with contextlib.suppress(Exception):
                     board.close()
             why = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
-            self._say(f"TensorBoard's curves end here: {why}; metrics.jsonl has them all")
+            self._say(f"TensorBoard's curves end here: {why}; metrics.jsonl still has everything")
 
 
 class Board:
     """An event file for TensorBoard.
 
-    TensorBoard's own writer does the same in a thread, whose failure it hands on to whoever writes next.
+    TensorBoard's own writer works in a thread, and raises that thread's errors at a later write.
     """
 
     def __init__(self, folder: Path, step: int) -> None:
@@ -71,7 +71,7 @@ class Board:
         self._file = (folder / name).open("ab")
         self._records = RecordWriter(self._file)
         self._append(file_version="brain.Event:2")
-        # What earlier files have of later steps was given up when the run went back before them.
+        # Tell TensorBoard to drop later steps in earlier files: the run has gone back before them.
         self._append(step=step + 1, session_log=event_pb2.SessionLog(status=event_pb2.SessionLog.START))
         self._file.flush()
 
@@ -90,18 +90,18 @@ class Board:
 
 
 def numbers(row: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers of a row by name, those of a list as `name/1`, `name/2`, …"""
-    found = {}
+    """Return the numbers of a row by name; those of a list are named `name/1`, `name/2`, …"""
+    values = {}
     for name, value in row.items():
         if name != "step" and isinstance(value, int | float):
-            found[name] = value
+            values[name] = value
         elif isinstance(value, list):
-            found |= {f"{name}/{place}": part for place, part in enumerate(value, 1) if isinstance(part, float)}
-    return found
+            values |= {f"{name}/{place}": part for place, part in enumerate(value, 1) if isinstance(part, float)}
+    return values
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file that is the old one or the new one, whenever the process is killed or the disk is full."""
+    """Replace a file atomically: if the process is killed or the disk is full, the old file remains."""
     temporary = path.with_name(f"{path.name}.tmp")
     try:
         temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
@@ -111,7 +111,7 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """Return the rows of a metrics file, without lines that are no row: torn, without a step, or of other values."""
+    """Return the rows of a metrics file; lines that are incomplete or not what a run writes are skipped."""
     rows = []
     for text in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []:
         try:
@@ -124,7 +124,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def _is_row(row: Any) -> bool:
-    """Whether it is what a run writes: a step, notes on its health as text, and numbers."""
+    """Return whether a value is a row as a run writes it: a step, notes on health as text, and numbers."""
     if not isinstance(row, dict) or type(row.get("step")) is not int or row["step"] < 0:
         return False
     notes, shares = row.get("health", []), row.get("accuracy", [])
@@ -139,6 +139,6 @@ def _is_number_or_none(value: Any) -> bool:
 
 
 def line(row: Mapping[str, Any]) -> str:
-    """A row as JSON; a number that is not one becomes null."""
+    """Return a row as a line of JSON; NaN and infinity become null."""
     plain = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
     return json.dumps(plain, ensure_ascii=False) + "\n"

@@ -1,8 +1,7 @@
-"""Optimizers by name, with the parameter groups that contrastive learning wants.
+"""Optimizers by name, with the parameter groups that contrastive learning needs.
 
-Weight decay pulls towards zero. For a weight matrix that is a prior; for a bias, the gain of a norm,
-a position or a temperature it is a mistake. Those are a group of their own, without weight decay, and
-under LARS without adaptation.
+Weight decay is useful for weight matrices, but not for biases, gains of norms, positions and temperatures. Those are in
+a separate group, without weight decay and, with LARS, without adaptation.
 """
 
 import difflib
@@ -18,18 +17,18 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 from likewise.losses.inputs import check_number
 
 NAMES = ("sgd", "adam", "adamw", "lars")
-# These have more than one axis in a ViT, or may be given one, and are no weight matrices.
+# Parameters that are not weight matrices, although they have, or may have, more than one axis.
 WITHOUT_DECAY = ("cls_token", "pos_embed", "log_temperature")
 
 
 def build(
     name: str, model: nn.Module, *, lr: float, momentum: float = 0.9, weight_decay: float = 0.0
 ) -> torch.optim.Optimizer:
-    """The optimizer `name` over the parameters of `model` that want a gradient.
+    """Build the optimizer `name` for the trainable parameters of `model`.
 
-    sgd (momentum, not Nesterov's), adam (weight decay in the gradient), adamw (weight decay beside it),
-    lars. For adam and adamw `momentum` is β₁; β₂ is 0.999. Parameters on a CPU go through torch's fused
-    kernels: a third of the time, and the same bits every run.
+    `name` is sgd (momentum without Nesterov), adam (weight decay in the gradient), adamw (decoupled weight decay) or
+    lars. For adam and adamw, `momentum` is β₁; β₂ is 0.999. Parameters on a CPU use torch's fused kernels, which take a
+    third of the time and give the same bits in every run.
     """
     if name not in NAMES:
         near = difflib.get_close_matches(str(name).lower(), NAMES, n=1, cutoff=0.5)
@@ -52,10 +51,10 @@ def build(
 
 
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Two groups, those that decay and those that do not; one that would be empty is left out.
+    """Return the trainable parameters in two groups, with and without weight decay; empty groups are left out.
 
-    Without decay: parameters of one axis or none (biases, norms, temperatures, the sigmoid loss's
-    bias), and those with a name in `WITHOUT_DECAY`. Frozen parameters are in neither.
+    Parameters with at most one axis (biases, norms, temperatures, the bias of the sigmoid loss) and those with a name
+    in `WITHOUT_DECAY` do not decay.
     """
     decaying: list[Tensor] = []
     others: list[Tensor] = []
@@ -65,7 +64,7 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, An
             exempt = parameter.ndim <= 1 or any(part in last for part in WITHOUT_DECAY)
             (others if exempt else decaying).append(parameter)
     if not decaying and not others:
-        raise ValueError(f"model must have a parameter that wants a gradient, got none in {type(model).__name__}")
+        raise ValueError(f"model must have a trainable parameter, got none in {type(model).__name__}")
     groups = [
         {"params": decaying, "weight_decay": weight_decay, "decays": True},
         {"params": others, "weight_decay": 0.0, "decays": False},
@@ -74,7 +73,7 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, An
 
 
 class LARS(Optimizer):
-    """SGD whose step, for every weight matrix, is in proportion to that matrix's own norm.
+    """SGD in which the step of every weight matrix is proportional to the norm of that matrix.
 
     You et al., 2017, as SimCLR uses it (Chen et al., 2020). For each parameter w with gradient g:
 
@@ -83,8 +82,8 @@ class LARS(Optimizer):
         v = momentum · v + lr · ratio · u
         w = w − v
 
-    v starts at 0. The learning rate is inside v: a step taken at a high rate is remembered at that
-    rate. You et al. divide by ‖g‖ + weight_decay · ‖w‖ instead of ‖u‖.
+    v starts at 0. The learning rate is part of v, so a later change of the rate does not rescale earlier steps. You et
+    al. divide by ‖g‖ + weight_decay · ‖w‖ instead of ‖u‖.
     """
 
     def __init__(
@@ -111,12 +110,12 @@ class LARS(Optimizer):
             with torch.enable_grad():
                 loss = closure()
         for group in self.param_groups:
-            # Many tensors in one call have to be of one kind.
-            alike: dict[tuple[torch.device, torch.dtype], list[Tensor]] = defaultdict(list)
+            # The foreach kernels need all tensors to share one dtype and device.
+            by_kind: dict[tuple[torch.device, torch.dtype], list[Tensor]] = defaultdict(list)
             for parameter in group["params"]:
                 if parameter.grad is not None:
-                    alike[parameter.device, parameter.dtype].append(parameter)
-            for parameters in alike.values():
+                    by_kind[parameter.device, parameter.dtype].append(parameter)
+            for parameters in by_kind.values():
                 self._step_together(parameters, group)
         return loss
 
@@ -149,21 +148,21 @@ def check_rates(lr: float, momentum: float, weight_decay: float) -> None:
 
 
 def _norms(tensors: list[Tensor]) -> Tensor:
-    """(p,), in the tensors' own dtype: the norm of a half-precision tensor may not fit, so those are widened."""
+    """Return the norms (p,) of p tensors, in float32 for half-precision tensors, whose norm could overflow."""
     narrow = tensors[0].dtype in (torch.float16, torch.bfloat16)
     return torch.stack(list(torch._foreach_norm([t.float() for t in tensors] if narrow else tensors)))
 
 
 def _fuse_on_cpu(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Before each step: take the fused kernels where parameters are on a CPU, in memory that suits them.
+    """Before each step, choose the fused kernels for parameters on a CPU, and make the memory layouts agree.
 
-    Not decided once and for all, because parameters move, and a state that was saved on a CPU may be loaded on
-    an accelerator. The fused kernels walk parameter, gradient and state as flat memory and never look at
-    strides (torch 2.13): a channels-last weight beside a contiguous momentum would be updated wrongly without
-    a word. So gradients and state are given the strides of their parameter.
+    This is decided at every step, because parameters may move, and state that was saved on a CPU may be loaded on an
+    accelerator. The fused kernels treat parameter, gradient and state as flat memory and ignore strides (torch 2.13),
+    so a channels-last weight with a contiguous momentum would silently be updated wrongly. So gradients and state are
+    given the strides of their parameter.
     """
     for group in optimizer.param_groups:
-        group["fused"] = all(map(_can_be_fused, group["params"])) or None  # None: as torch would choose
+        group["fused"] = all(map(_can_be_fused, group["params"])) or None  # None lets torch choose
         if not group["fused"]:
             continue
         for parameter in group["params"]:

@@ -1,4 +1,4 @@
-"""From what was asked to a whole recipe: what was left open is chosen for the data, and said with the reason."""
+"""Complete a recipe: values that the user did not give are chosen for the data, each with a reason that is shown."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -23,33 +23,40 @@ from likewise.training.footprint import check_image, check_memory
 from likewise.training.run import read_about
 from likewise.training.trust import check_trust
 
-SMALLEST_SPLIT = 16  # items that share batch statistics
-SHORT_RUN = 10_000  # steps
+SMALLEST_SPLIT = 16  # fewest items that may share batch statistics
+SHORT_RUN = 10_000  # steps below which the momentum copy follows faster
 MOST_WORKERS = 256  # each reads two batches ahead
 PRECISIONS = ("32", "bf16-mixed", "16-mixed", "64-true")
-OPENING = ("data.size", "data.stored", "data.fit", "data.cache", "data.rate", "data.columns")  # needed to open data
+OPENING = (
+    "data.size",
+    "data.stored",
+    "data.fit",
+    "data.cache",
+    "data.rate",
+    "data.columns",
+)  # keys that are needed to open the data
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A recipe with nothing left open, its data, which items train, and what was chosen, with reasons."""
+    """A complete recipe, its data, the split, and the choices that were made, with reasons."""
 
     recipe: Recipe
     items: Items
     train: Ids  # ids of the items to train on
-    test: Ids  # ids of those held out
+    test: Ids  # ids of the held-out items
     chosen: tuple[str, ...]
 
 
 class _Draft:
-    """A recipe in which some values were asked for, and others are being chosen."""
+    """A recipe in progress: values that the user asked for are fixed, others are being chosen."""
 
     def __init__(self, recipe: Recipe, asked: Mapping[str, Any]) -> None:
         self.recipe, self.asked = recipe, asked
-        self._reasons: dict[str, str] = {}  # by key: the last choice for a key is the one that holds
+        self._reasons: dict[str, str] = {}  # by key; a later choice for a key replaces an earlier one
 
     def choose(self, choices: Iterable[Choice]) -> None:
-        """Take the values that were not asked for, and keep the reasons."""
+        """Set the values that the user did not ask for, and keep the reasons."""
         for choice in choices:
             if choice.key not in self.asked and self.recipe.value(choice.key) != choice.value:
                 self.settle({choice.key: choice.value})
@@ -58,7 +65,7 @@ class _Draft:
                     self._reasons[choice.key] = f"{choice.key} = {choice.value}: {choice.why}"
 
     def settle(self, values: Mapping[str, Any]) -> None:
-        """Set values, whatever was asked for."""
+        """Set values, even if the user asked for others."""
         self.recipe = self.recipe.with_values(values)
 
     @property
@@ -69,9 +76,10 @@ class _Draft:
 def make_plan(
     source: Any, method: str | None, asked: Mapping[str, Any], *, progress: bool = True, trust: bool = False
 ) -> Plan:
-    """Open the data and fill in the recipe; `asked` are the values that were asked for, by recipe key.
+    """Open the data and complete the recipe. `asked` are the values that the user asked for, by recipe key.
 
-    `trust` allows the code of the encoder that a run to start from names.
+    `trust` allows the run in encoder.init to name an encoder (`module:callable`) even if it was not made under this
+    account.
     """
     asked = dict(asked)
     method = method or Recipe().with_values({"method": asked.get("method", "")}).method or None
@@ -88,23 +96,23 @@ def make_plan(
     methods.check_kinds(draft.recipe)
     train, test = split(items, draft.recipe)
     if not len(train):
-        raise RecipeError(f"there is nothing to train on in {items.name}: all items are its test part")
+        raise RecipeError(f"there is nothing to train on in {items.name}: all its items are test items")
     check_items(draft, items, train)
     choose_for_data(draft, items, train, trust)
     epoch = len(items.main.visits(train, draft.recipe.pairs.window))
     choose_for_length(draft, items, train, epoch)
     check(draft.recipe, items, epoch)
     notes += methods.unused(draft.recipe, asked)
-    if met := seen_before(draft.recipe.encoder.init, items, test):
+    if already_seen := seen_before(draft.recipe.encoder.init, items, test):
         init = draft.recipe.encoder.init
-        notes.append(f"note that {init} was trained on {met:,} of the {len(test):,} items held out here")
+        notes.append(f"note that {init} was trained on {already_seen:,} of the {len(test):,} items held out here")
     return Plan(draft.recipe, items, train, test, (*reasons, *draft.reasons, *notes))
 
 
 def open_data(source: Any, asked: Mapping[str, Any], progress: bool) -> tuple[Items, int]:
-    """Open a source as the values that were asked for want it; return the resolution that images are kept at, too."""
+    """Open a source with the values that the user asked for; also return the resolution at which images are stored."""
     options = Recipe().with_values({key: asked[key] for key in OPENING if key in asked}).data
-    # The recipe of a run says at which resolution it was opened: a 0 there is an answer, and is not chosen again.
+    # The recipe of a run has the resolution with which its data was opened; a 0 there must not be chosen again.
     stored = options.stored if "data.stored" in asked else stored_size(options.size)
     check_image(options.size, stored)
     items = data.open(
@@ -120,7 +128,7 @@ def open_data(source: Any, asked: Mapping[str, Any], progress: bool) -> tuple[It
 
 
 def check_items(draft: _Draft, items: Items, train: Ids) -> None:
-    """Refuse items that the recipe's pairs or loss cannot use; pairs that nobody asked for give way to others."""
+    """Refuse items that the pairs or the loss cannot use; pairs that the user did not ask for may be replaced."""
     modalities.of(items.main).check_data(items.main, draft.recipe, items.name)
     if "pairs.kind" not in draft.asked and (instead := PAIRS[draft.recipe.pairs.kind].stand_in(items)):
         draft.choose([instead])
@@ -133,15 +141,15 @@ def check_items(draft: _Draft, items: Items, train: Ids) -> None:
         )
     if loss.needs_labels and not pairs.share_labels(items):
         raise RecipeError(
-            f"loss {loss.name} needs partners of one label, so pairs must be views, got {pairs.name} in {items.name}"
+            f"loss {loss.name} needs pairs of the same label, so pairs must be views, got {pairs.name} in {items.name}"
         )
 
 
 def choose_for_data(draft: _Draft, items: Items, train: Ids, trust: bool) -> None:
-    """Choose encoder, augmentations and windows for what the items are made of, and for their pairs."""
+    """Choose the encoder, augmentations and windows that suit the modality and the pairs."""
     modality, init = modalities.of(items.main), draft.recipe.encoder.init
     draft.settle(modality.settled(items.main, draft.recipe))
-    draft.choose(Choice(key, value, f"that of {init}") for key, value in encoder_of(init).items())
+    draft.choose(Choice(key, value, f"the same as in {init}") for key, value in encoder_of(init).items())
     if "encoder.name" not in draft.asked:
         check_trust(Path(init) / "recipe.toml", draft.recipe.encoder.name, trust)
     draft.choose(modality.choices(items.main, train, draft.recipe))
@@ -151,7 +159,7 @@ def choose_for_data(draft: _Draft, items: Items, train: Ids, trust: bool) -> Non
 
 
 def choose_for_length(draft: _Draft, items: Items, train: Ids, epoch: int) -> None:
-    """Choose what depends on how much data there is: `epoch` is the number of items, or windows, that one sees."""
+    """Choose what depends on the amount of data: `epoch` is the number of items, or windows, in an epoch."""
     if epoch < draft.recipe.training.batch_size:
         fits = 1 << max(1, (epoch // 2).bit_length() - 1)
         draft.choose([Choice("training.batch_size", fits, f"there are {len(train):,} items to train on")])
@@ -163,7 +171,7 @@ def choose_for_length(draft: _Draft, items: Items, train: Ids, epoch: int) -> No
         draft.choose([Choice("encoder.bn_splits", splits, f"batch statistics need {SMALLEST_SPLIT} items or more")])
     steps = options.steps or options.epochs * (epoch // options.batch_size)
     if KEYS[draft.recipe.keys.by].by_copy and steps < SHORT_RUN:
-        short = f"the run has {steps:,} steps, and at 0.999 a copy remembers 1,000"
+        short = f"the run has only {steps:,} steps, and at 0.999 the copy averages over about 1,000"
         draft.choose([Choice("keys.momentum", 0.99, short)])
     keys = PAIRS[draft.recipe.pairs.kind].keys_per_epoch(items, train, draft.recipe)
     chosen = DICTIONARIES[draft.recipe.dictionary.kind].choices(draft.recipe, len(train), keys)
@@ -171,7 +179,7 @@ def choose_for_length(draft: _Draft, items: Items, train: Ids, epoch: int) -> No
 
 
 def check(recipe: Recipe, items: Items, train: int) -> None:
-    """Refuse what cannot work, before anything is built."""
+    """Refuse a recipe that cannot work, before anything is built."""
     methods.check(recipe)
     if recipe.training.devices < 1:
         raise RecipeError(f"training.devices must be at least 1, got {recipe.training.devices}")
@@ -185,7 +193,7 @@ def check(recipe: Recipe, items: Items, train: int) -> None:
             f"training.batch_size must be at most the {train:,} {what} to train on, got {options.batch_size:,}"
         )
     if options.batch_size < 2 or options.batch_size % world:
-        ranked = f", and a multiple of {world} for as many ranks" if world > 1 else ""
+        ranked = f", and a multiple of the {world} ranks" if world > 1 else ""
         raise RecipeError(f"training.batch_size must be 2 or more{ranked}, got {options.batch_size}")
     counts = ("epochs", "log_every", "checkpoint_every", "evaluate_every")
     for name in (*(f"training.{count}" for count in counts), "encoder.bn_splits"):
@@ -205,22 +213,22 @@ def check(recipe: Recipe, items: Items, train: int) -> None:
         raise RecipeError(f"loss.weight must be positive, got {recipe.loss.weight:g}")
     if recipe.optimizer.lr <= 0:
         raise RecipeError(f"optimizer.lr must be positive, got {recipe.optimizer.lr:g}")
-    if recipe.optimizer.lr > torch.finfo(torch.float32).max:  # one step with it would leave no finite weight
-        raise RecipeError(f"optimizer.lr must be at most 3.4e38, as weights are, got {recipe.optimizer.lr:g}")
+    if recipe.optimizer.lr > torch.finfo(torch.float32).max:  # a single step would make the weights infinite
+        raise RecipeError(f"optimizer.lr must be at most 3.4e38, the largest float32, got {recipe.optimizer.lr:g}")
     if not 0 <= recipe.optimizer.warmup <= 1:
         raise RecipeError(f"optimizer.warmup must be a share from 0 to 1, got {recipe.optimizer.warmup:g}")
     check_choice("optimizer.schedule", recipe.optimizer.schedule, schedule.SCHEDULES)
     check_choice("keys.schedule", recipe.keys.schedule, schedule.MOMENTUM_SCHEDULES)
     check_choice("training.precision", options.precision, PRECISIONS)
     if options.precision == "16-mixed" and not torch.accelerator.is_available():
-        raise RecipeError("training.precision 16-mixed needs an accelerator; a CPU has bf16-mixed, 32 and 64-true")
+        raise RecipeError("training.precision 16-mixed needs an accelerator; use 32, bf16-mixed or 64-true on a CPU")
     modalities.of(items.main).check(items.main, recipe, items.name)
     PAIRS[recipe.pairs.kind].check(items, recipe)
     check_memory(recipe, items)
 
 
 def encoder_of(init: str) -> dict[str, Any]:
-    """Return the encoder of the run that weights are taken from, as values of the recipe; empty if it is not a run."""
+    """Return the encoder of the run `init` as recipe values; empty if it is not a run."""
     if not init or not (Path(init) / "recipe.toml").is_file():
         return {}
     values = methods.read_recipe(Path(init) / "recipe.toml")
@@ -228,7 +236,7 @@ def encoder_of(init: str) -> dict[str, Any]:
 
 
 def seen_before(init: str, items: Items, test: Ids) -> int:
-    """Return how many of the items held out here the run that weights are taken from was trained on."""
+    """Return how many of the held-out items the run `init`, whose weights training starts from, was trained on."""
     weights = Path(init) / "encoder.safetensors"
     if not init or not weights.is_file() or not (Path(init) / "recipe.toml").is_file():
         return 0
@@ -239,12 +247,12 @@ def seen_before(init: str, items: Items, test: Ids) -> int:
 
 
 def choose_method(items: Items) -> tuple[str, str]:
-    """Return a method for data that nobody named one for, and the reason."""
+    """Return a method that suits the data, and the reason."""
     return modalities.of(items.main).method(items)
 
 
 def split(items: Items, recipe: Recipe) -> tuple[Ids, Ids]:
-    """Return the ids to train on and those held out: the data's own test part, else a share drawn by the seed."""
+    """Return the ids to train on and those held out: the data's own test part, or else a random share."""
     if not 0 <= recipe.data.test < 1:
         raise RecipeError(f"data.test must be a share from 0 to below 1, got {recipe.data.test:g}")
     if items.test is not None:
@@ -253,6 +261,6 @@ def split(items: Items, recipe: Recipe) -> tuple[Ids, Ids]:
 
 
 def world_size(recipe: Recipe) -> int:
-    """Return how many ranks there will be: those that a launcher started, or the devices asked for."""
+    """Return the number of ranks: those that a launcher started, or else training.devices."""
     launched = ranks.launched()
     return launched.world if launched else recipe.training.devices

@@ -1,4 +1,4 @@
-"""A plan in words: the lines that `train` prints before the first step, and that the report repeats."""
+"""The plan as text: the lines that `likewise train` prints before the first step, and that the report repeats."""
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from likewise.training.progress import duration
 
 
 def lines(plan: Plan, steps: int, parameters: int, seconds: float | None, device: str) -> list[str]:
-    """Return the plan in a few lines, a name and its words apart by a tab; `seconds` where it is still to be done."""
+    """Return the plan as lines of a name and a text, separated by a tab; `seconds` is the expected duration."""
     recipe, items = plan.recipe, plan.items
     options, pairs, modality = recipe.training, PAIRS[recipe.pairs.kind], modalities.of(items.main)
     kinds = unread.kinds_in_words(items.skipped)
@@ -65,7 +65,7 @@ def dictionary_in_words(recipe: Recipe, items: int) -> str:
 
 
 def loss_in_words(recipe: Recipe) -> str:
-    learned = " at first, learned" if recipe.loss.learnable else ""
+    learned = " to start with, learned" if recipe.loss.learnable else ""
     return f"{recipe.loss.kind}, {LOSSES[recipe.loss.kind].scale_in_words(recipe.loss)}{learned}"
 
 

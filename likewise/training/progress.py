@@ -1,4 +1,4 @@
-"""What people see while they wait: the plan, a live line in a terminal, plain lines elsewhere, warnings."""
+"""What users see during training: the plan, a progress bar in a terminal or plain lines elsewhere, and notes."""
 
 import sys
 import time
@@ -17,7 +17,7 @@ SECONDS_BETWEEN_LINES = 15.0
 
 
 class Observer:
-    """What a run tells as it goes; this one tells nobody."""
+    """Receives the progress of a run; this base class ignores it."""
 
     def plan(self, lines: list[str]) -> None: ...
     def start(self, step: int, total: int) -> None: ...
@@ -26,18 +26,18 @@ class Observer:
     def stop(self) -> None: ...
 
     def waiting_for(self, what: str) -> AbstractContextManager[None]:
-        """Say what people are waiting for until the block ends."""
+        """Show what is being waited for, until the block ends."""
         return nullcontext()
 
 
 class Screen(Observer):
-    """Tells people, on standard error."""
+    """Prints the progress of a run to standard error."""
 
     def __init__(self) -> None:
-        self.console = Console(file=sys.stderr, highlight=False, emoji=False)  # `:cat:` may be part of a name
+        self.console = Console(file=sys.stderr, highlight=False, emoji=False)  # file names may contain `:cat:`
         self._bar: Progress | None = None
         self._total, self._last = 0, 0.0
-        self._evaluated: dict[str, str] = {}  # what is measured now and then, as last measured
+        self._evaluated: dict[str, str] = {}  # the latest values of figures that are not in every row
 
     def plan(self, lines: list[str]) -> None:
         for text in lines:
@@ -78,7 +78,7 @@ class Screen(Observer):
 
     @contextmanager
     def waiting_for(self, what: str) -> Iterator[None]:
-        """Say what people are waiting for: in a terminal a line that disappears with the block, elsewhere one line."""
+        """Show what is being waited for: in a terminal as a status that disappears, elsewhere as a line."""
         if self.console.is_terminal:
             with self.console.status(f"{plain(what)} …"):
                 yield
@@ -88,21 +88,21 @@ class Screen(Observer):
 
 
 def plain(text: str) -> str:
-    """Text that neither rich nor the terminal takes for instructions."""
+    """Escape text so that neither rich nor the terminal interprets it."""
     return escape(printable(text))
 
 
 def held_out_figures(row: Mapping[str, Any], metrics: Sequence[Metric] = ()) -> dict[str, str]:
-    """Return what a row says of held-out items, in words, by a name under which the last value is kept."""
-    kept = {}
+    """Return a row's figures of held-out items as text, by name."""
+    figures = {}
     if row.get("knn") is not None:
-        # The report and `evaluate` may look at more items: a figure without their number could not be compared.
-        kept["knn"] = f"k-NN of {row['knn_items']:,} items {row['knn']:.3f}"
-    return kept | {metric.name: metric.progress for metric in metrics if metric.is_kept}
+        # The report and `evaluate` may use more items, so the number of items is part of the figure.
+        figures["knn"] = f"k-NN of {row['knn_items']:,} items {row['knn']:.3f}"
+    return figures | {metric.name: metric.progress for metric in metrics if metric.is_kept}
 
 
 def words(row: Mapping[str, Any], evaluated: Mapping[str, str], metrics: Sequence[Metric] = ()) -> str:
-    """Describe a row in a few words: loss and chance, information, what was last evaluated, speed."""
+    """Return a row as text: loss and chance, information, the latest evaluation, speed."""
     parts = [f"loss {row['loss']:.3f}"]
     if row.get("chance") is not None:
         parts[0] += f" (chance {row['chance']:.2f})"
@@ -118,7 +118,7 @@ def words(row: Mapping[str, Any], evaluated: Mapping[str, str], metrics: Sequenc
 
 
 def duration(seconds: float) -> str:
-    """`45 s`, `3 min 10 s`, `2 h 5 min`."""
+    """Format a duration, as in `45 s`, `3 min 10 s` or `2 h 5 min`."""
     seconds = round(seconds)
     if seconds < 60:
         return f"{seconds} s"

@@ -1,7 +1,7 @@
-"""A run's folder: what stands in it, and how it is read and written. Nothing is built here.
+"""The folder of a run: reading and writing its files.
 
-`recipe.toml`, `metrics.jsonl`, `checkpoints/`, `encoder.safetensors`, `head.safetensors`, `skipped.txt`; of pairs
-captions `text.safetensors`, `text_head.safetensors`, `tokenizer.json` and `words.txt` too.
+It holds `recipe.toml`, `metrics.jsonl`, `checkpoints/`, `encoder.safetensors`, `head.safetensors` and `skipped.txt`;
+for pairs captions also `text.safetensors`, `text_head.safetensors`, `tokenizer.json` and `words.txt`.
 """
 
 import json
@@ -27,15 +27,15 @@ from likewise.training.about import NEEDED, complaint
 if TYPE_CHECKING:
     from likewise.training.encoder import Encoder
 
-FINE_TUNED = "finetuned.json"  # what fine-tuning measured, beside what it kept
+FINE_TUNED = "finetuned.json"  # the figures of fine-tuning, beside the fine-tuned weights
 
 
 class RunError(ValueError):
-    """A folder that is not the run it should be: one sentence."""
+    """A run's folder cannot be used; the message is one sentence that says why."""
 
 
 class NotFiniteError(ValueError):
-    """A loss or a weight that is NaN or infinite."""
+    """A loss or a weight is NaN or infinite."""
 
     def __init__(self, sentence: str) -> None:
         super().__init__(f"{sentence} {see('not finite')}")
@@ -49,7 +49,7 @@ class Run:
 
     @property
     def report(self) -> Path:
-        """A page to look at in a browser."""
+        """Return the path of the report, an HTML page."""
         return self.folder / "report.html"
 
     @property
@@ -68,15 +68,15 @@ class Run:
 
 
 def save_weights(folder: Path, parts: Mapping[str, nn.Module], preprocessing: Mapping[str, Any]) -> None:
-    """Write the parts, encoder and head, say, each as a file of its name with the pre-processing beside it."""
+    """Write each part, such as encoder and head, to a file of that name, with the pre-processing as metadata."""
     for name, module in parts.items():
         save_module(folder / f"{name}.safetensors", module, {"preprocessing": json.dumps(preprocessing)})
 
 
 def save_module(path: Path, module: nn.Module, about: dict[str, str]) -> None:
-    """Write a module's weights, and what is to be known of them: whole or not at all, and only if they are finite."""
+    """Write a module's weights with the metadata `about`, atomically, and only if they are finite."""
     if name := first_not_finite(module):
-        raise NotFiniteError(f"{path} is not written: its weights are not finite, {name} for one; lower the lr")
+        raise NotFiniteError(f"{path} is not written because its weights are not finite, such as {name}; lower the lr")
     state = {key: value.detach().cpu().contiguous().clone() for key, value in module.state_dict().items()}
     temporary = path.with_suffix(".tmp")
     try:
@@ -91,24 +91,24 @@ def save_module(path: Path, module: nn.Module, about: dict[str, str]) -> None:
 def first_not_finite(module: nn.Module) -> str:
     """Return the name of the first parameter that holds NaN or infinity; empty if all are finite.
 
-    Buffers are not looked at: an attention mask may well hold minus infinity, and statistics of batch norm that are
-    not finite come with a loss that is not.
+    Buffers are not checked: an attention mask may hold minus infinity, and batch statistics that are not finite come
+    with a loss that is not finite.
     """
     parameters = dict(module.named_parameters())
     if not parameters:
         return ""
-    # One answer for all of them: each read from an accelerator makes the host wait.
+    # Read one tensor for all parameters: each read from an accelerator makes the host wait.
     finite = torch.stack([value.detach().isfinite().all() for value in parameters.values()])
     return next((name for name, is_finite in zip(parameters, finite.tolist(), strict=True) if not is_finite), "")
 
 
 def read_text(path: Path) -> str:
-    """Read a file that stands beside the weights."""
+    """Read a text file of a run, up to a maximum size."""
     return read_bounded(path, LARGEST_TEXT).decode()
 
 
 def read_about(folder: Path, *, captioned: bool = False) -> dict[str, Any]:
-    """Return what has to be known to use the weights of a run, which stands in the file of its encoder."""
+    """Return the description that is stored with a run's encoder, after checking it."""
     try:
         with safetensors.safe_open(folder / "encoder.safetensors", framework="np") as file:
             about: dict[str, Any] = json.loads((file.metadata() or {}).get("preprocessing", "null"))
@@ -118,5 +118,5 @@ def read_about(folder: Path, *, captioned: bool = False) -> dict[str, Any]:
         raise RunError(f"the weights of {folder} cannot be read: their pre-processing is nested too deeply") from None
     about = migrated(about)
     if wrong := complaint(about, (*NEEDED, *(["vocabulary"] if captioned else []))):
-        raise RunError(f"the weights of {folder} must have their pre-processing with them, {wrong}")
+        raise RunError(f"the weights of {folder} must come with their pre-processing, {wrong}")
     return about

@@ -1,6 +1,6 @@
-"""What the learning rate is multiplied by, and how fast the momentum copy follows, at each step.
+"""Schedules of the learning rate and of the key momentum.
 
-Pure functions of the step: a resumed run needs to be told nothing but where it is.
+They are pure functions of the step, so a resumed run only needs to know its step.
 """
 
 import math
@@ -12,9 +12,9 @@ MOMENTUM_SCHEDULES = ("constant", "cosine")
 
 
 def factor(step: int, total: int, *, schedule: str = "cosine", warmup: float = 0.0) -> float:
-    """The share of the full learning rate at `step` of 0 … total − 1.
+    """Return the factor of the learning rate at `step` of 0 … total − 1.
 
-    The first w = round(warmup · total) steps rise as (step + 1)/w, so that not even the first is lost. Then
+    During the first w = round(warmup · total) steps it is (step + 1)/w, so that no step has a rate of zero. Then
 
     - cosine: ½ (1 + cos(π (step − w)/(total − w))), Loshchilov & Hutter, 2017;
     - constant: 1;
@@ -30,13 +30,13 @@ def factor(step: int, total: int, *, schedule: str = "cosine", warmup: float = 0
     if schedule == "constant":
         return 1.0
     if schedule == "step":
-        # Whole numbers: 0.6 · total is not always where 60 % of the steps are.
+        # Compare whole numbers, because 0.6 · total is subject to rounding.
         return 0.01 if 5 * step >= 4 * total else 0.1 if 5 * step >= 3 * total else 1.0
     return (1 + math.cos(math.pi * (step - rising) / (total - rising))) / 2
 
 
 def momentum_at(step: int, total: int, start: float, schedule: str = "constant") -> float:
-    """The momentum of the momentum copy at `step` of 0 … total − 1.
+    """Return the momentum of the momentum copy at `step` of 0 … total − 1.
 
     - constant: start, He et al., 2020;
     - cosine: 1 − (1 − start) · ½ (1 + cos(π step/total)), from start towards 1, Grill et al., 2020.

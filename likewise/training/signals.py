@@ -1,4 +1,4 @@
-"""How a run is told to end, and ends well."""
+"""Handle SIGINT (Ctrl-C) and SIGTERM, so that a run ends cleanly."""
 
 import os
 import signal
@@ -9,21 +9,21 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, NoReturn
 
-NOT_BEGUN = "stopped before the first step; the same command starts again"
+NOT_BEGUN = "stopped before the first step; run the same command to start again"
 
 
-class Interrupted(Exception):  # noqa: N818 - nothing went wrong
-    """The run was told to end, and has: what it had finished is kept."""
+class Interrupted(Exception):  # noqa: N818 - not an error
+    """The run was interrupted and has ended; what it had finished is kept."""
 
 
 @contextmanager
 def end_on_signal() -> Iterator[threading.Event]:
-    """An event that SIGINT and SIGTERM set, instead of ending the process where it stands."""
+    """Yield an event that SIGINT and SIGTERM set, instead of ending the process at once."""
     told = threading.Event()
 
     def tell(number: int, frame: FrameType | None) -> None:
         told.set()
-        signal.signal(number, before[signal.Signals(number)])  # who asks twice does not want to wait for the step
+        signal.signal(number, before[signal.Signals(number)])  # a second signal ends the process at once
 
     with _handled_by(tell) as before:
         yield told
@@ -31,9 +31,9 @@ def end_on_signal() -> Iterator[threading.Event]:
 
 @contextmanager
 def end_at_once_on_signal(sentence: Callable[[], str]) -> Iterator[None]:
-    """End the block where it stands on SIGINT or SIGTERM, and raise Interrupted with this sentence.
+    """On SIGINT or SIGTERM, end the block at once and raise Interrupted with this sentence.
 
-    Inside, the signal is a KeyboardInterrupt, which nothing takes for the error of a damaged file.
+    Inside the block the signal raises KeyboardInterrupt, which no `except Exception` catches.
     """
 
     def interrupt(number: int, frame: FrameType | None) -> NoReturn:
@@ -48,9 +48,9 @@ def end_at_once_on_signal(sentence: Callable[[], str]) -> Iterator[None]:
 
 @contextmanager
 def exit_on_signal(code: int) -> Iterator[None]:
-    """End the process with this exit code on SIGINT or SIGTERM, for as long as there is nothing to be kept.
+    """On SIGINT or SIGTERM, exit at once with this code, while there is nothing to save yet.
 
-    Importing torch takes seconds, and an exception in the midst of it can end in a segmentation fault.
+    Importing torch takes seconds, and an exception during the import can cause a segmentation fault.
     """
 
     def leave(number: int, frame: FrameType | None) -> NoReturn:
@@ -63,8 +63,8 @@ def exit_on_signal(code: int) -> Iterator[None]:
 
 @contextmanager
 def _handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[dict[signal.Signals, Any]]:
-    """Let `handler` handle SIGINT and SIGTERM while the block runs; yields the handlers of before."""
-    if threading.current_thread() is not threading.main_thread():  # signals can be handled nowhere else
+    """Let `handler` handle SIGINT and SIGTERM while the block runs; yield the previous handlers."""
+    if threading.current_thread() is not threading.main_thread():  # only the main thread can set signal handlers
         yield {}
         return
     before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}

@@ -1,6 +1,6 @@
-"""The loop of a run, from its plan to a folder with an encoder in it.
+"""The training loop: from a plan to a run's folder with a trained encoder.
 
-It takes steps, writes down what they show, keeps checkpoints, and ends well when it is told to.
+It takes steps, logs metrics, writes checkpoints, and ends cleanly when it is interrupted.
 """
 
 import json
@@ -43,12 +43,12 @@ from likewise.training.run import NotFiniteError, Run, RunError, first_not_finit
 from likewise.training.signals import Interrupted, end_on_signal
 from likewise.training.trust import mark
 
-KNN_TRAIN, KNN_TEST = 5000, MOST_HELD_OUT  # at most so many items are looked at while training
-EVALUATION_SHARE = 0.02  # of the time, about
+KNN_TRAIN, KNN_TEST = 5000, MOST_HELD_OUT  # largest number of items that are evaluated during training
+EVALUATION_SHARE = 0.02  # approximate share of the time that evaluation may take
 
 
 class Trainer:
-    """One run, from its plan to its folder."""
+    """Trains the encoder of one run."""
 
     def __init__(self, ready: Plan, folder: Path, observer: Observer, *, resume: bool = False) -> None:
         self.plan, self.recipe, self.folder, self.observer = ready, ready.recipe, folder, observer
@@ -66,13 +66,13 @@ class Trainer:
         self.learner = Learner(self.recipe, self.about, self.batches, labels, self.fabric)
         self.total = options.steps or options.epochs * self.batches.per_epoch
         self.health = Health()
-        self.first_bad = torch.full((), -1, device=self.fabric.device)  # the first step whose loss is no number
+        self.first_bad = torch.full((), -1, device=self.fabric.device)  # the first step whose loss was not finite
 
     def run(self) -> Run:
-        """Train to the end, or go on to it."""
+        """Train to the end, from the start or from the last checkpoint."""
         first = self._start()
         if first >= self.total:
-            self.observer.say(f"the run in {self.folder} was finished already, after {first:,} steps")
+            self.observer.say(f"the run in {self.folder} was already finished, after {first:,} steps")
             return self._finish()
         metrics: Metrics | None = None
         try:
@@ -83,8 +83,8 @@ class Trainer:
                 self._loop(first, metrics, told)
         except torch.OutOfMemoryError:
             raise RunError(
-                f"the device ran out of memory; lower training.batch_size, {self.recipe.training.batch_size} now, or "
-                "embed it in parts (training.chunk)"
+                f"the device ran out of memory; lower training.batch_size, which is {self.recipe.training.batch_size}, "
+                "or embed the batch in parts (training.chunk)"
             ) from None
         finally:
             self.observer.stop()
@@ -93,13 +93,13 @@ class Trainer:
         return self._finish()
 
     def _finish(self) -> Run:
-        """Write the weights, also those that a run which ended after its last checkpoint still owes."""
+        """Write the weights; also those of a run that was interrupted after its last checkpoint."""
         if self.fabric.is_global_zero:
             tower = self.learner.tower
             temperature = getattr(self.learner.loss, "temperature", self.recipe.loss.temperature)
             about = self.about | {"temperature": float(torch.as_tensor(temperature).detach())}
             try:
-                save_weights(self.folder, tower.saved, about)  # the encoder is last: where it is, all are
+                save_weights(self.folder, tower.saved, about)  # the encoder is written last: if it exists, all files do
             except RunError as error:
                 raise RunError(f"{error}; the last checkpoint is kept, and --resume tries again") from None
         self.fabric.barrier()
@@ -136,16 +136,16 @@ class Trainer:
                 self._check_data()
                 self._save(done)
             if stop and not last:
-                raise Interrupted(f"stopped after step {done:,} of {self.total:,}; --resume goes on from there")
+                raise Interrupted(f"stopped after step {done:,} of {self.total:,}; --resume continues from there")
 
     def _look(self, taken: Taken, done: int) -> tuple[dict[str, Any], list[str]]:
-        """Return a logged step's row, and what is to be said of it."""
+        """Return the row of metrics of a logged step, and notes on the health of the run."""
         self._check_finite()
         recipe, look_ups = self.recipe, taken.look_ups
         value = float(ranks.mean(taken.loss))
         negatives = [look_up.negatives_a_query() * float(look_up.weight) for look_up in look_ups]
         candidates = 1.0 + sum(negatives) / len(negatives)
-        if ranks.count() > 1:  # the loss is that of all ranks' queries, so are their candidates
+        if ranks.count() > 1:  # average over ranks, as the loss is
             candidates = float(ranks.mean(taken.loss.new_tensor(candidates)))
         row: dict[str, Any] = {"step": done, "epoch": done / self.batches.per_epoch, "loss": value}
         dictionary = DICTIONARIES[recipe.dictionary.kind]
@@ -165,7 +165,9 @@ class Trainer:
         meters = self.learner.meters()
         row |= meters
         query, valid = look_ups[0].query, look_ups[0].is_valid.nonzero()[:, 0]
-        shown = valid[:: max(1, len(valid) // LOOKED_AT)]  # frames of many sequences, not of the first ones
+        shown = valid[
+            :: max(1, len(valid) // LOOKED_AT)
+        ]  # rows from the whole batch, not only from its first sequences
         length, largest, alike = shape_of_batch(query[shown], look_ups[0].found.positive[shown])
         signs = Signs(
             step=done,
@@ -185,12 +187,12 @@ class Trainer:
         return row | ({"health": notes} if notes else {}), notes
 
     def metrics_of(self, row: Mapping[str, Any]) -> list[Metric]:
-        """Describe the figures of a row that the pairs have measured."""
+        """Return the figures in a row that the pairs have measured, with their descriptions."""
         return self.pairs_kind.metrics(row, self.recipe)
 
     @torch.no_grad()
     def measure_held_out(self, ids: Ids) -> dict[str, Any]:
-        """Measure pairs of other items on one batch of them; empty where they are too few."""
+        """Measure the pairs of one batch of held-out items; empty if there are too few."""
         size = min(self.batches.size, len(self.plan.items.main.visits(ids, self.batches.window)))
         if ranks.count() > 1 or size < 2:
             return {}
@@ -200,10 +202,11 @@ class Trainer:
         return self.pairs.measure(look_ups, self.recipe.loss.similarity)
 
     def _evaluate(self) -> dict[str, float]:
-        """Measure consistency, the geometry of held-out items, and k-NN accuracy on them where there are labels."""
+        """Measure consistency and the geometry of held-out items and, if there are labels, their k-NN accuracy."""
         figures = {"consistency": self.learner.consistency()}
         options, items, held_out = self.recipe.training, self.plan.items, len(self.plan.test) > 0
-        # A step costs three passes a view at least: this stays a small share of the steps before it.
+        # A training step costs at least three forward passes for each view. Limit the items, so that evaluation takes a
+        # small share of the time of the steps before it.
         share = EVALUATION_SHARE / items.main.windows_per_row(self.batches.window)
         most = max(64, int(share * 3 * options.evaluate_every * options.batch_size))
         test = spread(self.plan.test if held_out else self.plan.train, min(KNN_TEST, most // 2))
@@ -228,49 +231,49 @@ class Trainer:
         return figures
 
     def _check_finite(self) -> None:
-        """Stop at a loss that is no number, and keep what is needed to look into it: the step and its items."""
-        steps = ranks.gather(self.first_bad[None])  # a rank must not stop alone: the others would wait for it
+        """Stop the run if a loss was not finite, and write the step and its items to not_finite.json."""
+        steps = ranks.gather(self.first_bad[None])  # all ranks must stop together, or the others would wait
         bad = steps[steps >= 0]
         if not len(bad):
             return
         step = int(bad.min())
         ids = self.plan.train[self.batches.places(step).numpy()]
         paths = self.plan.items.paths
-        found = {"step": step + 1, "ids": ids.tolist(), "paths": None if paths is None else [paths[i] for i in ids]}
+        details = {"step": step + 1, "ids": ids.tolist(), "paths": None if paths is None else [paths[i] for i in ids]}
         if self.fabric.is_global_zero:
-            (self.folder / "not_finite.json").write_text(json.dumps(found))
+            (self.folder / "not_finite.json").write_text(json.dumps(details))
         raise NotFiniteError(
             f"the loss was not finite at step {step + 1}; its items are in {self.folder / 'not_finite.json'}; "
             "lower optimizer.lr, set optimizer.clip = 1.0, or raise loss.temperature"
         )
 
     def _check_weights(self, done: int) -> None:
-        """Stop at weights that are not finite, before they are saved: no loss shows what the last step did to them."""
+        """Stop the run before weights that are not finite are saved: no loss shows the effect of the last step."""
         name = first_not_finite(self.learner.tower) or first_not_finite(self.learner.loss)
         if ranks.any_of(bool(name), self.fabric.device):
             raise NotFiniteError(
-                f"the weights were not finite after step {done:,}{f', {name} for one' * bool(name)}; "
+                f"the weights were not finite after step {done:,}{f', such as {name}' * bool(name)}; "
                 "lower optimizer.lr, or set optimizer.clip = 1.0"
             )
 
     def _check_data(self) -> None:
-        """Stop where the file that items are read from has changed since it was opened; all ranks stop together."""
+        """Stop the run, on all ranks, if the file that items are read from has changed since it was opened."""
         words = change_of(self.plan.items.array)
         if ranks.any_of(bool(words), self.fabric.device):
             raise DataError(
-                f"the data changed while the run went on: {words or 'another rank has noticed it'}; "
-                "put them back as they were, and --resume goes on from the last checkpoint"
+                f"the data changed during training: {words or 'another rank has noticed it'}; "
+                "restore it, and --resume continues from the last checkpoint"
             )
 
     def _pairs(self) -> Pairs:
-        """Return the recipe's pairs, with what they have fitted on the data, such as a tokenizer.
+        """Return the recipe's pairs, with what they fitted on the data, such as a tokenizer.
 
         A resumed run reads it from its folder. Otherwise the first rank fits it and sends it to the others.
         """
         files: dict[str, str] = {}
         if self.fabric.is_global_zero:
-            kept = [name for name in self.pairs_kind.kept_files if self.resume and (self.folder / name).exists()]
-            files = {name: read_text(self.folder / name) for name in kept}
+            existing = [name for name in self.pairs_kind.kept_files if self.resume and (self.folder / name).exists()]
+            files = {name: read_text(self.folder / name) for name in existing}
             if len(files) < len(self.pairs_kind.kept_files):
                 files = self.pairs_kind.fit(self.plan.items, self.plan.train, self.recipe)
         files = self.fabric.broadcast(files)
@@ -287,24 +290,24 @@ class Trainer:
         return Batches(items, ids, self.pairs, **options)
 
     def _start(self) -> int:
-        """Make the folder, or load the last whole checkpoint; the number of steps already done."""
+        """Create the folder, or load the last intact checkpoint; return the number of steps already done."""
         fingerprint = self.plan.items.fingerprint
-        found = None
+        saved = None
         if self.resume:
-            found = checkpoint.newest(
+            saved = checkpoint.newest(
                 self.folder / "checkpoints",
-                lambda path, reason: self.observer.say(f"{path.name} is passed over: {reason}"),
+                lambda path, reason: self.observer.say(f"{path.name} is skipped: {reason}"),
             )
-            if found is None:
-                self.observer.say(f"there is no checkpoint in {self.folder}: starting afresh")
-        if found is not None and found.state["fingerprint"] != fingerprint:
-            raise RunError(f"the data is not that of {self.folder}, or has changed since; start another run on it")
-        if found is not None and found.state.get("tokenizer", "") != self.pairs.digest:
-            raise RunError(f"the tokenizer.json in {self.folder} is not the one that the run began with")
+            if saved is None:
+                self.observer.say(f"there is no checkpoint in {self.folder}: starting from the beginning")
+        if saved is not None and saved.state["fingerprint"] != fingerprint:
+            raise RunError(f"the data is not that of {self.folder}, or has changed since; start a new run on it")
+        if saved is not None and saved.state.get("tokenizer", "") != self.pairs.digest:
+            raise RunError(f"the tokenizer.json in {self.folder} is not the one that the run started with")
         if self.fabric.is_global_zero:
             self.folder.mkdir(parents=True, exist_ok=True)
             write_whole(self.folder / "recipe.toml", methods.to_toml(self.recipe))
-            # One line each, whatever the names hold.
+            # `printable` keeps each file on one line, whatever its name contains.
             skipped = "".join(f"{printable(s.path)}\t{printable(s.reason)}\n" for s in self.plan.items.skipped)
             write_whole(self.folder / "skipped.txt", skipped)
             if note := mark(self.folder, self.recipe.encoder.name):
@@ -312,11 +315,11 @@ class Trainer:
             for name, text in self.pairs.files.items():
                 write_whole(self.folder / name, text)
         self.fabric.barrier()
-        if found is None:
+        if saved is None:
             return 0
-        self.health.said.update(found.state["said"])
-        self.learner.load_state(checkpoint.unflatten(found.tensors, found.state["learner"]))
-        return found.step
+        self.health.said.update(saved.state["said"])
+        self.learner.load_state(checkpoint.unflatten(saved.tensors, saved.state["learner"]))
+        return saved.step
 
     def _save(self, done: int) -> None:
         if self.fabric.is_global_zero:
@@ -331,23 +334,23 @@ class Trainer:
         parameters = sum(parameter.numel() for parameter in self.learner.tower.parameters())
         batch = self.batches.at(first)
         if self.recipe.training.compile:
-            self.observer.say("the encoder is compiled first, which can take a minute")
-        idle = self.learner.rehearse(batch)  # also to warm up
-        if idle and ranks.count() > 1:
+            self.observer.say("compiling the encoder first, which can take a minute")
+        without_gradient = self.learner.rehearse(batch)  # also to warm up
+        if without_gradient and ranks.count() > 1:
             raise RecipeError(
-                f"over ranks every parameter of the encoder must have a part in its output, got {idle[0]} without; "
-                "remove it or set its requires_grad to False"
+                f"with several ranks every parameter of the encoder must get a gradient, got none for "
+                f"{without_gradient[0]}; remove it or set its requires_grad to False"
             )
         began = time.monotonic()
         self.learner.rehearse(batch)
         parts = len(self.learner.parts(batch))
-        # Where there are several, each is embedded once more.
+        # With several parts, each part is embedded a second time in the backward pass.
         seconds = (time.monotonic() - began) * (self.total - first) * (parts * 4 / 3 if parts > 1 else 1)
         if first:
-            self.observer.say(f"going on after step {first:,} of {self.total:,}")
+            self.observer.say(f"continuing after step {first:,} of {self.total:,}")
         return lines(self.plan, self.total, parameters, seconds, self.where())
 
     def where(self) -> str:
-        """What it runs on, for people."""
+        """Return the device, or the number of ranks, as text."""
         world = self.fabric.world_size
         return str(self.fabric.device) if world == 1 else f"{world} ranks of {self.fabric.device.type}"

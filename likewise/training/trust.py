@@ -1,6 +1,6 @@
 """Consent to run the code that a recipe names.
 
-An encoder may be anyone's `module:callable`, and importing it runs code. Naming it on the command line is consent. A
+An encoder may be any `module:callable`, and importing it runs code. Naming it on the command line is consent. A
 recipe or a run, however, may have come from anyone, so it must either have been made under this account or be trusted
 explicitly (`--trust`, or `trust=True` in Python).
 
@@ -24,7 +24,7 @@ SECRET_BYTES = 32
 
 
 class TrustError(ValueError):
-    """Code that nobody has consented to run: one sentence."""
+    """A recipe names code that the user has not consented to run."""
 
 
 def check_trust(recipe: Path, name: str, trust: bool) -> None:
@@ -33,7 +33,7 @@ def check_trust(recipe: Path, name: str, trust: bool) -> None:
         return
     raise TrustError(
         f"{recipe} names the encoder {name}, whose code would be run, and was not made under this account: "
-        "--trust (trust=True in Python) runs it, if you trust whoever made it"
+        "use --trust (trust=True in Python) if you trust its author"
     )
 
 
@@ -49,11 +49,11 @@ def mark(folder: Path, name: str) -> str | None:
 
 def _is_marked(folder: Path, name: str) -> bool:
     try:
-        secret, found = _secret_path().read_bytes(), read_bounded(folder / MARK, 1000)
+        secret, stored_mark = _secret_path().read_bytes(), read_bounded(folder / MARK, 1000)
     except OSError:
         return False
     # An empty secret would let anybody make the mark.
-    return len(secret) == SECRET_BYTES and hmac.compare_digest(_mark(secret, name).encode(), found)
+    return len(secret) == SECRET_BYTES and hmac.compare_digest(_mark(secret, name).encode(), stored_mark)
 
 
 def _mark(secret: bytes, name: str) -> str:
@@ -61,12 +61,12 @@ def _mark(secret: bytes, name: str) -> str:
 
 
 def _make_secret() -> bytes:
-    """Return this account's secret, made at the first call."""
+    """Return this account's secret; the first call creates it."""
     path = _secret_path()
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with FileLock(path.with_suffix(".lock")):
         if not path.exists() or path.stat().st_size != SECRET_BYTES:
-            path.unlink(missing_ok=True)  # an old file would keep its mode
+            path.unlink(missing_ok=True)  # an existing file would keep its permissions
             with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
                 file.write(secrets.token_bytes(SECRET_BYTES))
         return path.read_bytes()

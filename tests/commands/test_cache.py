@@ -140,7 +140,7 @@ def test_an_age_that_is_none_is_one_sentence(tmp_path, age):
     opened(tmp_path / "old", days_ago=4000)
     code, printed, stderr = command("--older-than", age)
     assert (code, printed) == (1, "")
-    assert stderr == f"likewise: --older-than must be like 12h, 30d or 2w, got {age!r}\n"
+    assert stderr == f"likewise: --older-than must be an age such as 12h, 30d or 2w, got {age!r}\n"
     assert len(likewise.cache().entries) == 1
 
 

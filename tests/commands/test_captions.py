@@ -30,7 +30,7 @@ def run(tmp_path_factory):
     assert "chosen method clip: the images have captions" in said
     assert "pairs captions, 2,400 of them, one per image drawn each step" in said
     assert "keys by text tower" in said
-    assert "temperature 0.07 at first, learned" in said
+    assert "temperature 0.07 to start with, learned" in said
     assert "text text_tiny, linear head to 128" in said
     assert "recall@1 in the batch" in said
     return folder
@@ -125,13 +125,13 @@ def test_the_tables_say_what_the_figures_depend_on(run, names):
 
 
 MISTAKES = {
-    "names.txt --layer backbone": "names of classes need an encoder of images and words, and its head, got backbone of",
+    "names.txt --layer backbone": "zero-shot classification needs the head of a run trained on captions, got backbone",
     "nowhere.txt": "names of classes not readable: nowhere.txt (no such file or directory)",
-    "few.txt": "names must be one a class, 6, got 2",
+    "few.txt": "there must be one name for each of the 6 classes, got 2 names",
     "bytes.txt": "names of classes must be text in UTF-8, got bytes.txt",
-    "names.txt --template photo": "a template must have one {} for the name, got 'photo'",
+    "names.txt --template photo": "a template must have one {} for the class name, got 'photo'",
     "twice.txt": "names must differ, got 'star' twice",
-    "typo.txt": "names must be those of all classes, or in their order, got 'star' and 'triangl'",
+    "typo.txt": "names must be exactly the class names, or be in their order, got 'star' out of order and 'triangl'",
 }
 
 
@@ -150,7 +150,7 @@ def test_mistakes_end_in_one_sentence(run, here, words):
 def test_templates_are_for_names(run):
     result = command("evaluate", run, "--template", "a {}")
     assert result.exit_code == 1
-    assert result.stderr == "likewise: templates are for names of classes, and none are given (--labels)\n"
+    assert result.stderr == "likewise: templates need class names (--labels), got none\n"
 
 
 def test_only_the_test_items_need_labels(run, tmp_path):
@@ -168,7 +168,9 @@ def test_only_an_encoder_of_words_can_be_asked_by_name(here):
     result = command("evaluate", run.folder, "--labels", "names.txt")
     assert result.exit_code == 1
     said = " ".join(result.stderr.split())
-    assert said.startswith("likewise: names of classes need an encoder of images and words, and its head, got backbone")
+    assert said.startswith(
+        "likewise: zero-shot classification needs the head of a run trained on captions, got backbone"
+    )
 
 
 def test_the_image_tower_is_fine_tuned_like_any_other(run):

@@ -136,7 +136,9 @@ def test_what_was_finished_is_not_done_again(run, expected, tmp_path, made, afte
 
 def test_told_to_end_it_says_how_to_go_on(run, expected, tmp_path, made):
     made.at(1, lambda: signal.raise_signal(signal.SIGTERM))
-    with pytest.raises(Interrupted, match=r"^stopped after 1,000 of 1,797 items; the same command goes on$"):
+    with pytest.raises(
+        Interrupted, match=r"^stopped after 1,000 of 1,797 items; run the same command again to continue$"
+    ):
         likewise.embed(run.folder, out=tmp_path / "v.npy", progress=False)
     likewise.embed(run.folder, out=tmp_path / "v.npy", progress=False)
     assert made.items == 1797
@@ -221,7 +223,7 @@ def test_a_rank_that_had_finished_has_nothing_to_do(run, expected, tmp_path, mad
         assert path.name == f"v-0000{rank}-of-00002{ending}"
     assert made.items == 1797, "each item once"
     np.testing.assert_allclose(np.vstack([vectors_in(first), vectors_in(path)]), expected.vectors, rtol=1e-4, atol=1e-5)
-    with pytest.raises(ValueError, match=r"^--out must be a new file, got .*-00001-of-00002\..*, which is there$"):
+    with pytest.raises(ValueError, match=r"^--out must be a new file, got .*-00001-of-00002\..*, which exists$"):
         likewise.embed(run.folder, out=out, layer="head", progress=False)
 
 
@@ -231,7 +233,7 @@ def test_more_ranks_than_items_are_refused_by_all(run, here, as_rank, rank):
     as_rank(rank, 3)
     result = command(run.folder, "two.npy", "--out", "v.npy")
     assert result.exit_code == 1
-    assert result.stderr == "likewise: ranks must be at most as many as the items, 2 in two.npy, got 3\n"
+    assert result.stderr == "likewise: there must be at most as many ranks as the 2 items in two.npy, got 3 ranks\n"
     assert os.listdir() == ["two.npy"]
 
 
@@ -252,8 +254,8 @@ def test_each_rank_writes_its_part(run, expected, tmp_path, as_rank):
 
 MISTAKES = {
     "vectors.csv": "--out must end in .parquet, .npz, .npy, got vectors.csv",
-    "there.npy": "--out must be a new file, got there.npy, which is there",
-    "mine.npy": "mine.npy.parts is where shards are kept: expected none or one of likewise, got another's",
+    "there.npy": "--out must be a new file, got there.npy, which exists",
+    "mine.npy": "mine.npy.parts is needed for temporary files, but it holds files that likewise did not write",
     "v.npy --layer neck": "layer must be backbone or head, got 'neck'",
 }
 
@@ -310,7 +312,7 @@ def test_an_encoder_of_weights_that_are_no_numbers_is_refused(run, here):
     result = command(broken, "--out", "v.npy")
     assert result.exit_code == 1
     assert result.stderr == (
-        f"likewise: the weights of {broken} are not finite, conv1.weight for one: train again with a lower lr\n"
+        f"likewise: the weights of {broken} are not finite, such as conv1.weight: train again with a lower lr\n"
     )
     assert os.listdir() == ["run"]
 
@@ -320,7 +322,7 @@ def test_vectors_that_are_no_numbers_are_not_written(run, here):
     broken = with_weights(run, here / "run", lambda weights: weights["bn1.running_var"].fill_(torch.nan))
     result = command(broken, "--out", "v.npy")
     assert result.exit_code == 1
-    expected = "likewise: the encoder gives vectors that are not finite, for item 0 of digits first"
+    expected = "likewise: the encoder gives a vector that is not finite for item 0 of digits"
     assert result.stderr.splitlines()[-1] == f"{expected} (see reading-a-run.md#not-finite)"
     assert not (here / "v.npy").exists()
 
@@ -332,7 +334,7 @@ def test_data_that_change_while_they_are_embedded_end_it(run, here, made):
     result = command(run.folder, "x.npy", "--out", "v.npy")
     assert result.exit_code == 1
     assert result.stderr.splitlines()[-1] == (
-        "likewise: the data changed while they were embedded: x.npy was written to after it was opened; "
-        "the same command starts again"
+        "likewise: the data changed while it was being embedded: x.npy was written to after it was opened; "
+        "run the same command to start again"
     )
     assert not (here / "v.npy").exists()

@@ -151,7 +151,9 @@ def test_the_callers_encoder_stays_as_it_is(again):
 def test_a_run_on_arrays_has_no_data_to_go_back_to(tmp_path):
     vectors = np.random.default_rng(0).normal(size=(64, 5)).astype(np.float32)
     made = likewise.train(vectors, method="simclr", steps=2, batch_size=16, out=tmp_path / "run", progress=False)
-    with pytest.raises(RunError, match=r"^the data of the run is not there, .*: name it \(DATA or --data\)$"):
+    with pytest.raises(
+        RunError, match=r"^the data of the run, .*, cannot be found: say where it is \(DATA or --data\)$"
+    ):
         likewise.evaluate(made.folder)
 
 
@@ -205,17 +207,15 @@ def test_mistakes_are_one_sentence(run, here):
         likewise.evaluate("nowhere")
     with pytest.raises(ValueError, match=r"^layer must be backbone or head, got 'neck'$"):
         likewise.evaluate(run.folder, layer="neck")
-    with pytest.raises(ValueError, match=r"^size is for a module:callable, which does not know its own, got 32$"):
+    with pytest.raises(ValueError, match=r"^size can only be given for a module:callable, got 32$"):
         likewise.evaluate(run.folder, size=32)
     with pytest.raises(ValueError, match=r"^e\.npz has no head, so layer must be backbone, got 'head'$"):
         likewise.evaluate("e.npz", layer="head")
-    with pytest.raises(ValueError, match=r"^name the data that tests:x is to be measured on \(--data\)$"):
+    with pytest.raises(ValueError, match=r"^tests:x needs data to be evaluated on \(--data\)$"):
         likewise.evaluate("tests:x")
     with pytest.raises(DataError, match=r"^the encoder takes images of 1 channel, got vectors of 64 features in "):
         likewise.evaluate(run.folder, np.zeros((9, 64), dtype=np.float32))
-    with pytest.raises(
-        ValueError, match=r"^a file of embeddings is measured without other data, got e\.npz and digits$"
-    ):
+    with pytest.raises(ValueError, match=r"^data cannot be given for a file of embeddings, got e\.npz and digits$"):
         likewise.evaluate("e.npz", "digits")
 
 
@@ -235,5 +235,5 @@ def test_a_test_source_of_one_class_is_said_to_have_no_labels(run, tmp_path, cap
     found = likewise.evaluate(run.folder, tmp_path / "train.npz", tmp_path / "test.npz")
     assert not found["about"]["labels"]
     assert "knn" not in found["learned encoder"]
-    said = f"{tmp_path / 'test.npz'} has no labels, or one class only, so that what needs labels is not measured"
+    said = f"{tmp_path / 'test.npz'} has no labels, or only one class, so figures that need labels are left out"
     assert said in capsys.readouterr().err

@@ -106,7 +106,9 @@ def test_pixels_of_0_to_1_give_the_features_of_embed_in_any_batch(run, here, for
     out = here / "new" / "folder" / f"digits.{ENDINGS[format]}"
     assert [here / name for name in files] == [out, Path(f"{out}.json"), out.with_name(CARD)]
     assert sorted(out.parent.iterdir()) == sorted(here / name for name in files)
-    assert re.fullmatch(r"read back and run with batches of 1, 3, 8: the encoder's features to \d\.\de-\d\d", checked)
+    assert re.fullmatch(
+        r"checked: the exported file gives the encoder's outputs to \d\.\de-\d\d, in batches of 1, 3, 8", checked
+    )
     expected = run.encoder.embed("digits", progress=False).vectors
     pixels = data.open("digits").array.astype(np.float32) / 255
     network = network_of(out)
@@ -458,13 +460,13 @@ def test_the_card_says_what_was_measured_and_on_what(run, here):
     assert run.encoder.about["fingerprint"] in card
     assert (run.folder / "recipe.toml").read_text() in card
     assert card.count("```") % 2 == 0
-    assert "Not said yet" in card.split("## Licence")[1]
+    assert "Not stated yet" in card.split("## Licence")[1]
 
 
 def test_what_people_write_around_the_card_stays(run, here):
     export(run.folder, "digits.onnx")
     card = here / CARD
-    card.write_text(f"Ours.\n\n{card.read_text().replace('Not said yet', 'MIT; not said')}\nBé\n")
+    card.write_text(f"Ours.\n\n{card.read_text().replace('Not stated yet', 'MIT; not said')}\nBé\n")
     (here / "theirs.onnx").touch()
     (here / "theirs.onnx.json").write_text("{}")  # which says nothing of an encoder
     export(run.folder, "digits.safetensors")
@@ -479,7 +481,7 @@ def test_what_people_write_around_the_card_stays(run, here):
 def test_another_encoder_has_a_card_and_a_folder_of_its_own(run, here):
     export(run.folder, "digits.onnx")
     before, other = (here / CARD).read_text(), made("mlp", **NETWORKS["mlp"])
-    with pytest.raises(ExportError, match=r"^MODEL_CARD\.md is of another encoder, .*: export into another folder$"):
+    with pytest.raises(ExportError, match=r"^MODEL_CARD\.md describes another encoder .*: export into another folder$"):
         export(other, "another.onnx")
     assert (here / CARD).read_text() == before
     assert not (here / "another.onnx").exists()
@@ -507,10 +509,10 @@ def test_a_fine_tuned_network_says_so(run, here):
     card = (here / "out" / CARD).read_text()
     assert "then fine-tuned with labels." in card
     assert f"- items trained on: 1,617, then fine-tuned on {found.labels}\n" in card
-    of = f"accuracy of {found.test} test items, after {found.labels} labels"
+    of = f"accuracy on {found.test} test items, trained on {found.labels} labels"
     assert f"| fine-tuned | {found.finetuned:.3f} | {of} |\n| from scratch | {found.scratch:.3f} | {of} |" in card
     assert f"1 epochs of {found.batch_size}, adamw" in card
-    assert "seed 0; the same for both" in card
+    assert "seed 0; both are trained in the same way" in card
 
 
 # What cannot be.
@@ -522,9 +524,9 @@ MISTAKES = {
     "--out net.pt --format onnx": "--out must end in .onnx for onnx, got net.pt",
     "--out net.pt --format tflite": "format must be safetensors, onnx or torchscript, got 'tflite'",
     "--out net.pt --layer neck": "layer must be backbone or head, got 'neck'",
-    "--out there.pt": "--out must be a new file, got there.pt, which is there",
+    "--out there.pt": "--out must be a new file, got there.pt, which exists",
     "--out file/net.pt": "file/net.pt could not be written: File exists",
-    "--out carded/net.pt": f"carded/{CARD} is not of likewise, and is not written over: export into another folder",
+    "--out carded/net.pt": f"carded/{CARD} was not written by likewise and is not overwritten: ",
 }
 
 
@@ -543,7 +545,7 @@ def test_mistakes_end_in_one_sentence_and_leave_nothing(run, here, words):
 
 
 def test_the_head_of_pairs_future_is_no_embedding(sounds, here):
-    with pytest.raises(ValueError, match=r"^the head of pairs future says what comes next"):
+    with pytest.raises(ValueError, match=r"^the head of pairs future predicts what comes next"):
         export(sounds.folder, "net.onnx", layer="head")
 
 
@@ -578,12 +580,12 @@ class Network(nn.Module):
         return features
 """
 EXPECTED = r"^own:Network as {} must give the encoder's features to 0\.0001 with a batch of 1, got "
-HINT = r"; len\(x\), unlike x\.shape\[0\], and an if of Python are constants in such a file$"
+HINT = r"; note that tracing turns len\(x\) and Python's if into constants, but not x\.shape\[0\]$"
 LINES = {
     "features = torch.cat([features, torch.ones(len(images), 1)], dim=1)": rf"{EXPECTED}[^\n]* 8[^\n]*{HINT}",
     "features = features + torch.zeros(len(images), 4)": rf"{EXPECTED}the shape \(8, 4\){HINT}",
-    "features = features if len(images) > 7 else 2 * features": rf"{EXPECTED}0\.5 of the largest entry{HINT}",
-    "features = features / 0": r"^own:Network gives features that are no finite numbers: there is nothing to export$",
+    "features = features if len(images) > 7 else 2 * features": rf"{EXPECTED}a difference of 0\.5{HINT}",
+    "features = features / 0": r"^own:Network gives features that are not finite, so it is not exported$",
 }
 
 

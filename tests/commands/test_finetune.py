@@ -74,7 +74,7 @@ def test_mistakes_are_one_sentence(run, here):
         likewise.finetune(run.folder, np.zeros((20, 8, 8), dtype=np.uint8))
     (here / "full").mkdir()
     (here / "full" / "of.txt").write_text("mine")
-    with pytest.raises(RunError, match=r"^--out must be a new folder, got full, which holds something$"):
+    with pytest.raises(RunError, match=r"^--out must be a new folder, got full, which is not empty$"):
         likewise.finetune(run.folder, out="full")
     with pytest.raises(ValueError, match=r"^batch size must be at least 2, .* got 1, None, 0\.001$"):
         likewise.finetune(run.folder, batch_size=1)
@@ -111,8 +111,8 @@ def test_an_unfinished_run_is_not_fine_tuned(run, here):
     shutil.copy(run.folder / "recipe.toml", "run")
     result = command("run")
     assert result.stderr == (
-        "likewise: run has no encoder.safetensors yet: the run has not finished; `likewise train` goes on with it, "
-        "given the same options and --resume\n"
+        "likewise: run has no encoder.safetensors yet, because its training has not finished; run the same "
+        "`likewise train` command with --resume to continue it\n"
     )
 
 
@@ -121,5 +121,5 @@ def test_a_rate_at_which_nothing_is_learned_is_one_sentence(run, here):
     assert result.exit_code == 1
     last = result.stderr.splitlines()[-1]
     assert last.startswith("likewise: from scratch gave weights that are not finite, ")
-    assert last.endswith(" for one: lower --lr, 1e+38 now (see reading-a-run.md#not-finite)")
+    assert last.endswith("; lower --lr, which is 1e+38 (see reading-a-run.md#not-finite)")
     assert not (here / "tuned").exists()

@@ -45,12 +45,12 @@ def test_mistakes_end_in_one_sentence(runs, tmp_path):
         report(tmp_path, progress=False)
     broken = shutil.copytree(runs / "views", tmp_path / "unfinished")
     (broken / "head.safetensors").unlink()
-    with pytest.raises(RunError, match=r"head.safetensors must hold the weights of its recipe.toml"):
+    with pytest.raises(RunError, match=r"head.safetensors must hold weights that fit recipe.toml"):
         report(broken, progress=False)
     (broken / "encoder.safetensors").unlink()
-    with pytest.raises(RunError, match="has no finished training to report on"):
+    with pytest.raises(RunError, match="is not a finished training run"):
         report(broken, progress=False)
     with pytest.raises(RecipeError, match="greyscale does not go with items that are sequences"):
         report(runs / "views", "sounds", progress=False)
-    with pytest.raises(RunError, match="the data in mnist5k are not those of"):
+    with pytest.raises(RunError, match="mnist5k is not the data that"):
         report(runs / "views", "mnist5k", progress=False)

@@ -225,8 +225,8 @@ def test_it_prints_a_table_or_json(run):
 
 
 MISTAKES = {
-    "": "ask one thing, QUERY, duplicates, outliers or suspects, got none",
-    "5 --outliers 3": "ask one thing, QUERY, duplicates, outliers or suspects, got QUERY and outliers",
+    "": "give exactly one of QUERY, duplicates, outliers and suspects, got none",
+    "5 --outliers 3": "give exactly one of QUERY, duplicates, outliers and suspects, got QUERY and outliers",
     "99999": "an id must be below 1,797, got 99999",
     "dog": "QUERY must be a file or an item's id (words need a run of clip), got 'dog'",
     "broken.png": "broken.png cannot be read: ",
@@ -288,7 +288,8 @@ def test_a_threshold_that_tells_nothing_apart_is_said(run, searcher, alike):
     (group,) = search(run.folder, None, alike, duplicates=0.5, progress=False, say=said.append)
     assert len(group["items"]) == 30
     assert said[1:] == [
-        "one group holds 30 of the 30 items: unless so many are copies, a threshold of 0.5 says nothing here; raise it"
+        "one group holds 30 of the 30 items; unless so many really are copies, the threshold of 0.5 is too low for "
+        "this encoder: raise it"
     ]
 
 

@@ -67,8 +67,8 @@ def test_curves_are_the_logged_rows(moco):
     assert (chance["kind"], chance["points"][0]) == ("reference", [2, rows[0]["chance"]])
     assert charts["k-NN accuracy"]["series"][0]["points"] == [[r["step"], r["knn"]] for r in rows if "knn" in r]
     assert charts["k-NN accuracy"]["note"] == (
-        "On 32 items not trained on, among 32 labelled ones; the figure at the top may look at more of both. "
-        "The last step counts, not the best."
+        "On 32 held-out items, with 32 labelled neighbours; the figure at the top may use more of both. "
+        "Compare last values, not best ones."
     ), "of fewer items than the figure at the top, which is therefore another"
     assert (rows[-1]["knn_items"], rows[-1]["knn_labels"]) == (32, 32)
     assert charts["Dictionary: keys"]["series"][0]["points"][0] == [2, pytest.approx(rows[0]["size"] * rows[0]["fill"])]
@@ -81,7 +81,7 @@ def test_figures_carry_what_they_depend_on(moco):
     figures = {figure["name"]: figure for figure in moco[1]["figures"]}
     assert list(figures) == ["k-NN", "5 labels a class", "effective rank", "information", "consistency"]
     assert figures["k-NN"]["note"] == (
-        "k 20, T 0.07, 1,617 labels, 180 items not trained on; backbone of resnet_tiny, small stem"
+        "k 20, T 0.07, 1,617 training labels, on 180 held-out items; backbone of resnet_tiny, small stem"
     )
 
 
@@ -224,7 +224,7 @@ def test_the_report_of_captions_is_plain_json(clip):
 def test_captions_find_the_nearest_of_the_images_that_were_held_out(clip):
     trainer, found = clip
     words, held_out, captions = found["words"], trainer.plan.test, trainer.plan.items.captions
-    assert "Captions of 120 items not trained on" in words["note"]
+    assert "Some captions of 120 held-out items" in words["note"]
     asked = [row["query"]["name"] for row in words["rows"]]
     assert len(set(asked)) == 8
     assert asked[0] == captions[held_out[0]][0], "they are spread from the first item on"
@@ -264,8 +264,8 @@ def test_recall_both_ways_is_told_of_images_that_were_held_out(clip):
         assert float(figure["value"]) == pytest.approx(float((ranks <= 10).double().mean()), abs=0.01)
         assert f"median rank {np.median(ranks):g}; head of resnet_tiny" in figure["note"]
     count = len(texts)
-    assert figures[0]["note"].startswith(f"120 images not trained on, each among {count} captions of theirs, ")
-    assert figures[1]["note"].startswith(f"{count} captions of images not trained on, each among 120 images, ")
+    assert figures[0]["note"].startswith(f"120 held-out images, each searched among {count} captions, ")
+    assert figures[1]["note"].startswith(f"{count} held-out captions, each searched among 120 images, ")
 
 
 def test_recall_is_drawn_over_the_steps(clip):
@@ -340,7 +340,7 @@ def test_any_captions_can_be_shown_also_where_nothing_was_held_out(tmp_path):
     assert not any(figure["name"].startswith("recall") for figure in found["figures"])
     assert "Recall@10, image → text" not in [chart["title"] for chart in found["charts"]]
     words = found["words"]
-    assert "Captions of 42 items, and" in words["note"]
+    assert "Some captions of 42 items, each" in words["note"]
     assert len(words["rows"]) == len(AWKWARD), "a caption of several items is asked for once"
     assert {row["query"]["name"] for row in words["rows"]} >= {AWKWARD[0], *AWKWARD[3:]}
     for row in words["rows"]:
@@ -410,7 +410,7 @@ def test_the_histogram_of_a_future_is_of_frames_that_are_there(cpc):
     first, second, ids = module.some_pairs(trainer.learner, trainer.batches.at(trainer.total - 1))
     assert len(first) == len(second) == len(ids)
     assert (ids >= 0).all()
-    assert f"within the {len(ids):,} pairs" in note
+    assert f"within and between {len(ids):,} pairs" in note
     for heap in found["histogram"]["series"]:
         assert sum(heap["shares"]) == pytest.approx(1, abs=1e-5)
 

@@ -287,7 +287,7 @@ def test_neighbours_are_marked_by_more_than_colour(show):
     found = page.locator("#neighbours .found > div")
     labels = [found.nth(i).locator(".tile").get_attribute("aria-label") for i in range(3)]
     assert labels == [
-        "item 1, class 2, similarity 0.89, another class than the query",
+        "item 1, class 2, similarity 0.89, a different class",
         "item 2, similarity 0.88",
         "item 3, class 1, similarity 0.87, same class as the query",
     ]
@@ -295,18 +295,18 @@ def test_neighbours_are_marked_by_more_than_colour(show):
     assert lines == ["dotted", "solid"]
     assert page.locator("#neighbours .key li").all_inner_texts() == [
         "same class as the query",
-        "another class than the query",
+        "a different class",
     ]
 
 
 def test_a_caption_that_asks_is_text_and_its_images_are_marked(show):
     page = show(render(whole()))
     assert page.locator("#words .neighbours > li > :first-child").all_inner_texts() == ["a small red star"]
-    assert page.locator("#words .key li").all_inner_texts() == ["an image of this caption", "another image"]
+    assert page.locator("#words .key li").all_inner_texts() == ["the image of this caption", "another image"]
     tiles = page.locator("#words .tile")
     assert [tile.get_attribute("aria-label") for tile in tiles.all()] == [
         "star 0, similarity 0.50, another image",
-        "star 1, similarity 0.50, an image of this caption",
+        "star 1, similarity 0.50, the image of this caption",
         "star 2, similarity 0.50, another image",
     ]
     assert page.locator("#words .found .caption").all_inner_texts() == ["0.50"] * 3
@@ -589,7 +589,7 @@ def test_without_javascript_words_and_figures_remain(show):
     page = show(render(whole()), java_script_enabled=False)
     body = page.locator("body").inner_text()
     for words in (
-        "drawn by JavaScript",
+        "need JavaScript",
         "0.970",
         "spread out",
         "still filling",

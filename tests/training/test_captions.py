@@ -159,7 +159,7 @@ def test_batch_norm_is_refused_in_chunks(tmp_path):
     with pytest.raises(RecipeError) as error:
         trainer(tmp_path, **CHUNKED | {"encoder.name": "resnet_tiny"})
     assert str(error.value) == (
-        "training.chunk embeds a batch in parts, whose batch statistics would be others than the batch's: choose an "
+        "training.chunk embeds a batch in parts, which changes the statistics of batch norm: choose an "
         "encoder and a head without batch norm, such as vit_tiny and mlp, got resnet_tiny and linear"
     )
     with pytest.raises(RecipeError, match=r"got vit_tiny and mlp_bn$"):
@@ -168,7 +168,7 @@ def test_batch_norm_is_refused_in_chunks(tmp_path):
 
 @pytest.mark.parametrize("method", ["moco", "instdisc"])
 def test_chunks_are_for_pairs_that_the_encoder_makes(tmp_path, method):
-    with pytest.raises(RecipeError, match=r"^training.chunk embeds pairs in parts and then scores them together, so"):
+    with pytest.raises(RecipeError, match=r"^training.chunk embeds a batch in parts and then scores it as a whole, so"):
         trainer(tmp_path, method, **CHUNKED)
 
 
@@ -320,7 +320,7 @@ def test_it_starts_from_another_run_and_may_freeze_it(tmp_path):
 
 
 def test_only_what_was_learned_can_be_frozen(tmp_path):
-    with pytest.raises(RecipeError, match=r"^encoder.frozen keeps the weights that encoder.init names, "):
+    with pytest.raises(RecipeError, match=r"^encoder.frozen keeps the weights of encoder.init unchanged, "):
         trainer(tmp_path, **{"encoder.frozen": True})
 
 
@@ -351,7 +351,7 @@ def test_a_run_does_not_go_on_with_another_tokenizer(finished, tmp_path):
     folder = shutil.copytree(finished, tmp_path / "changed")
     kept = (folder / "tokenizer.json").read_text()
     (folder / "tokenizer.json").write_text(kept + "\n")
-    with pytest.raises(RunError, match=r"^the tokenizer.json in .* is not the one that the run began with$"):
+    with pytest.raises(RunError, match=r"^the tokenizer.json in .* is not the one that the run started with$"):
         likewise.train(pictures(), method="clip", out=folder, settings=QUICK, resume=True, progress=False)
     (folder / "tokenizer.json").unlink()
     likewise.train(pictures(), method="clip", out=folder, settings=QUICK, resume=True, progress=False)
@@ -390,7 +390,9 @@ def test_another_tokenizer_is_recognised(finished, tmp_path):
     folder = shutil.copytree(finished, tmp_path / "changed")
     other = likewise.data.tokens.Tokenizer.learned(["something else", "something entirely else"])
     (folder / "tokenizer.json").write_text(other.text)
-    with pytest.raises(RunError, match=r"^the tokenizer.json of .* is not that of its weights: \d+ tokens for \d+$"):
+    with pytest.raises(
+        RunError, match=r"^the tokenizer.json of .* does not fit its weights: expected \d+ tokens, got \d+$"
+    ):
         likewise.load(folder)
 
 

@@ -273,31 +273,29 @@ def test_a_torn_file_is_recognised_wherever_it_ends(two, kind):
     whole = path.read_bytes()
     for length in range(len(whole)):
         path.write_bytes(whole[:length])
-        assert "torn" in damaged_newest(two)
+        assert "incomplete" in damaged_newest(two)
     path.write_bytes(whole[:-32] + bytes(32))  # pages that never reached the disk read as zeros
     assert "altered" in damaged_newest(two)
     path.write_bytes(whole + b"\n")
-    assert "torn" in damaged_newest(two)
+    assert "incomplete" in damaged_newest(two)
 
 
 def test_damage_is_told_in_words(two):
     weights = two / "step-000002.safetensors"
     size = weights.stat().st_size
     weights.write_bytes(weights.read_bytes()[:100])
-    assert damaged_newest(two) == f"its tensors are torn, expected {size} bytes, got 100"
+    assert damaged_newest(two) == f"its tensors are incomplete: expected {size} bytes, got 100"
     weights.unlink()
-    assert damaged_newest(two) == "its tensors are missing, step-000002.safetensors is not there"
+    assert damaged_newest(two) == "its tensors are missing: there is no step-000002.safetensors"
     weights.mkdir()
-    assert damaged_newest(two).startswith(("its tensors are torn", "it cannot be read"))
+    assert damaged_newest(two).startswith(("its tensors are incomplete", "it cannot be read"))
     (two / "step-000002.json").write_bytes((two / "step-000001.json").read_bytes())
-    assert damaged_newest(two) == "its JSON is that of step 1"
+    assert damaged_newest(two) == "its JSON belongs to step 1"
 
 
 def test_by_default_damage_is_a_warning(two):
     (two / "step-000002.json").write_bytes(b"")
-    with pytest.warns(
-        UserWarning, match=r"step-000002\.json is damaged and passed over for the one before it: its JSON"
-    ):
+    with pytest.warns(UserWarning, match=r"step-000002\.json is damaged and the one before it is used: its JSON"):
         assert newest(two).step == 1
 
 
@@ -330,7 +328,7 @@ def sealed(folder, body):
 )
 def test_json_of_other_content_is_no_checkpoint(two, body):
     sealed(two, body)
-    assert damaged_newest(two) == "its JSON is not that of a checkpoint"
+    assert damaged_newest(two) == "its JSON is not a checkpoint"
     save(two, 3, TENSORS, {})
     assert newest(two, fail).step == 3
 
@@ -338,15 +336,15 @@ def test_json_of_other_content_is_no_checkpoint(two, body):
 @pytest.mark.parametrize(
     ("key", "value", "reason"),
     [
-        ("state", {"$float": []}, "its JSON is not that of a checkpoint"),
-        ("state", {"$dict": [[[], 1]]}, "its JSON is not that of a checkpoint"),
-        ("state", {"$tuple": 5}, "its JSON is not that of a checkpoint"),
-        ("strides", {"weight": [10**12, 1]}, "its strides are not those of weight"),
-        ("strides", {"weight": [0, 0]}, "its strides are not those of weight"),
-        ("strides", {"weight": [1]}, "its JSON is not that of a checkpoint"),
-        ("strides", {"weight": "ab"}, "its JSON is not that of a checkpoint"),
-        ("strides", {"weight": [10**30, 1]}, "its JSON is not that of a checkpoint"),
-        ("strides", [], "its JSON is not that of a checkpoint"),
+        ("state", {"$float": []}, "its JSON is not a checkpoint"),
+        ("state", {"$dict": [[[], 1]]}, "its JSON is not a checkpoint"),
+        ("state", {"$tuple": 5}, "its JSON is not a checkpoint"),
+        ("strides", {"weight": [10**12, 1]}, "its strides do not fit weight"),
+        ("strides", {"weight": [0, 0]}, "its strides do not fit weight"),
+        ("strides", {"weight": [1]}, "its JSON is not a checkpoint"),
+        ("strides", {"weight": "ab"}, "its JSON is not a checkpoint"),
+        ("strides", {"weight": [10**30, 1]}, "its JSON is not a checkpoint"),
+        ("strides", [], "its JSON is not a checkpoint"),
     ],
 )
 def test_a_state_or_strides_of_other_content_are_no_checkpoint(two, key, value, reason):
@@ -362,7 +360,7 @@ def test_a_state_or_strides_of_other_content_are_no_checkpoint(two, key, value, 
 def assert_survived(folder, before, step, error):
     """One sentence, nothing of the failed checkpoint left, and the ones before it as they were."""
     sentence = f"checkpoint of step {step} could not be written to {folder}: {os.strerror(error.value.errno)}; "
-    assert str(error.value) == sentence + "the ones before it are kept"
+    assert str(error.value) == sentence + "earlier ones are kept"
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     save(folder, step, TENSORS, {})
     assert newest(folder, fail).step == step
@@ -403,7 +401,9 @@ def test_a_disk_that_fills_up_while_writing(two, limit):
 
 def test_a_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(CheckpointError, match=r"could not be written to .*: (Not a directory|File exists); the ones"):
+    with pytest.raises(
+        CheckpointError, match=r"could not be written to .*: (Not a directory|File exists); earlier ones"
+    ):
         save(tmp_path / "file", 1, TENSORS, {})
 
 

@@ -33,8 +33,8 @@ def test_a_rank_that_does_not_notice_the_death_of_another_is_ended(ended, capsys
         assert happened.wait(600)  # which only bounds a hang
     assert codes == [1]
     assert capsys.readouterr().err == (
-        "likewise: rank 2 died, which ended the others too: look above for its last words, and whether memory ran "
-        "out; --resume goes on with the run\n"
+        "likewise: rank 2 died, so the others ended too: look above for its error, and check whether memory ran "
+        "out; --resume continues the run\n"
     )
 
 
@@ -71,5 +71,5 @@ def test_a_process_that_has_ended_is_gone_even_before_it_is_waited_for():
 
 
 def test_what_is_said_of_several_and_of_nobody_known():
-    assert launch.sentence([1, 3]).startswith("rank 1 and rank 3 died, which ended the others too: ")
-    assert launch.sentence([]).startswith("another rank does not answer any more: ")
+    assert launch.sentence([1, 3]).startswith("rank 1 and rank 3 died, so the others ended too: ")
+    assert launch.sentence([]).startswith("another rank no longer answers: ")

@@ -140,7 +140,7 @@ def test_what_the_last_step_did_to_the_weights_is_looked_at_too(source, tmp_path
     assert result.exit_code == 1, result.stderr
     assert last_line(result).startswith("likewise: the weights were not finite after step 1, ")
     what_to_do = "lower optimizer.lr, or set optimizer.clip = 1.0"
-    assert last_line(result).endswith(f" for one; {what_to_do} (see reading-a-run.md#not-finite)")
+    assert last_line(result).endswith(f"; {what_to_do} (see reading-a-run.md#not-finite)")
     assert not (tmp_path / "run" / "encoder.safetensors").exists()
     assert whole(tmp_path / "run") is None, "what is no number is in no checkpoint"
 
@@ -164,14 +164,14 @@ def test_data_that_change_in_the_midst_of_a_run_end_it_and_it_goes_on_when_they_
     result = train(source, folder)
     assert result.exit_code == 1
     assert last_line(result) == (
-        f"likewise: the data changed while the run went on: {source} was written to after it was opened; "
-        "put them back as they were, and --resume goes on from the last checkpoint"
+        f"likewise: the data changed during training: {source} was written to after it was opened; "
+        "restore it, and --resume continues from the last checkpoint"
     )
     assert whole(folder).step == 2, "the last checkpoint of the data as they were"
     assert not (folder / "encoder.safetensors").exists()
     refused = train(source, folder, "--resume")
     assert last_line(refused) == (
-        f"likewise: the data is not that of {folder}, or has changed since; start another run on it"
+        f"likewise: the data is not that of {folder}, or has changed since; start a new run on it"
     )
     source.write_bytes(before)
     assert train(source, folder, "--resume").exit_code == 0
@@ -182,7 +182,7 @@ def test_data_that_change_after_the_last_step_but_one_are_noticed(source, tmp_pa
     at_step(STEPS, lambda: overwrite(source))
     result = train(source, tmp_path / "run")
     assert result.exit_code == 1
-    assert "the data changed while the run went on" in last_line(result)
+    assert "the data changed during training" in last_line(result)
     assert not (tmp_path / "run" / "encoder.safetensors").exists()
 
 
@@ -204,7 +204,7 @@ def test_told_to_end_while_data_are_opened_it_leaves_nothing(source, tmp_path, m
         patch.setattr(command_module.plan, "make_plan", lambda *_, **__: signal.raise_signal(number))
         result = train(source, tmp_path / "run")
     assert result.exit_code == 75, result.stderr
-    assert result.stderr == "likewise: stopped before the first step; the same command starts again\n"
+    assert result.stderr == "likewise: stopped before the first step; run the same command to start again\n"
     assert not (tmp_path / "run").exists()
     assert train(source, tmp_path / "run").exit_code == 0
 
@@ -215,7 +215,7 @@ def test_told_to_end_while_it_is_built_it_can_be_resumed(source, tmp_path, undis
     result = train(source, tmp_path / "run")
     assert result.exit_code == 75, result.stderr
     assert last_line(result) == (
-        "likewise: stopped; --resume goes on from the last checkpoint, or from the start where there is none"
+        "likewise: stopped; --resume continues from the last checkpoint, or from the start if there is none"
     )
     assert train(source, tmp_path / "run", "--resume").exit_code == 0
     assert_same(tmp_path / "run", undisturbed)
@@ -227,7 +227,7 @@ def test_told_to_end_while_its_report_is_made_it_is_finished_and_makes_it_on_res
         patch.setattr(command_module, "contents", lambda *_: signal.raise_signal(signal.SIGTERM))
         result = train(source, folder)
     assert result.exit_code == 75, result.stderr
-    assert last_line(result) == "likewise: stopped; the run itself is finished, and --resume writes its report"
+    assert last_line(result) == "likewise: stopped; the training is finished, and --resume writes its report"
     assert len(likewise.load(folder).embed(source, progress=False).vectors) == 400
     assert not (folder / "report.html").exists()
     assert train(source, folder, "--resume").exit_code == 0
@@ -269,9 +269,9 @@ def test_a_disk_that_is_full_for_tensorboard_does_not_end_the_run(source, tmp_pa
     result = train(source, tmp_path / "run")
     assert result.exit_code == 0, result.stderr
     said = [line for line in result.stderr.splitlines() if "TensorBoard" in line]
-    assert said == ["note  TensorBoard's curves end here: No space left on device; metrics.jsonl has them all"], (
-        result.stderr
-    )
+    assert said == [
+        "note  TensorBoard's curves end here: No space left on device; metrics.jsonl still has everything"
+    ], result.stderr
     assert [row["step"] for row in rows(tmp_path / "run")] == list(range(1, STEPS + 1))
 
 
@@ -293,6 +293,6 @@ def test_told_to_end_while_torch_is_imported_it_ends_as_well(tmp_path, number):
     """That takes seconds, and torch does not survive an exception in the midst of it: so in a process of its own."""
     program = [sys.executable, "-c", IMPORTING, str(int(number))]
     ended = subprocess.run(program, cwd=tmp_path, env=ENVIRONMENT | {"PYTHONPATH": str(ROOT)}, capture_output=True)
-    assert ended.stderr.decode() == "likewise: stopped before the first step; the same command starts again\n"
+    assert ended.stderr.decode() == "likewise: stopped before the first step; run the same command to start again\n"
     assert ended.returncode == 75
     assert os.listdir(tmp_path) == []

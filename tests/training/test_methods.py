@@ -139,14 +139,14 @@ def mixture(pairs, keys, dictionary, loss):
 
 
 REFUSED = {
-    r"keys by bank and dictionary bank go together: a slot is both an item's key and its entry, "
+    r"keys by bank and dictionary bank need each other, because the bank stores the keys, "
     r"got keys by \w+ and dictionary \w+",
     r"loss \w+ scores a batch against itself, so its dictionary must be batch, got \w+",
-    r"loss \w+ takes every row as query and as key, so keys must be by encoder, got \w+",
-    r"loss nce needs noise of known probability, which only dictionary bank draws, got \w+",
-    r"dictionary bank keeps one slot an item, so its pairs must be views, got (groups|future|captions)",
-    r"pairs future looks frames up among others, which only loss info_nce scores, got \w+",
-    r"pairs captions has keys by the text tower, which learns by their gradient, so keys must be by encoder, "
+    r"loss \w+ uses every row as query and as key, so keys must be by encoder, got \w+",
+    r"loss nce needs negatives drawn with a known probability, which only dictionary bank provides, got \w+",
+    r"dictionary bank stores one key for each item, so pairs must be views, got (groups|future|captions)",
+    r"pairs future compares frames of sequences, which only loss info_nce can do, got \w+",
+    r"pairs captions encodes keys with the text encoder, which is trained too, so keys must be by encoder, "
     r"got momentum",
 }
 
@@ -182,19 +182,19 @@ def test_a_refused_mixture_leaves_no_folder_behind(tmp_path):
         (
             "instdisc",
             {"pairs.symmetric": True},
-            "pairs.symmetric needs two views of an item, but with dictionary bank there is one",
+            "pairs.symmetric needs two views of an item, but dictionary bank uses only one",
         ),
         (
             "supcon",
             {"pairs.symmetric": True},
-            "pairs.symmetric has no meaning for loss sup_con, which is symmetric already",
+            "pairs.symmetric cannot be used with loss sup_con, which is already symmetric",
         ),
         (
             "triplet",
             {"loss.policy": "hardest:3"},
-            "loss.policy weighs the negatives of info_nce and nt_xent, got loss triplet",
+            "loss.policy works only with losses info_nce and nt_xent, got triplet",
         ),
-        ("pair", {"loss.learnable": True}, "loss.learnable needs a temperature, which loss pair_margin has not"),
+        ("pair", {"loss.learnable": True}, "loss.learnable needs a loss with a temperature, got pair_margin"),
         ("moco", {"loss.kind": "infonce"}, "unknown loss 'infonce'; did you mean info_nce?"),
         ("moco", {"pairs.kind": "view"}, "unknown pairs 'view'; did you mean views?"),
         ("moco", {"keys.by": "xyz"}, "unknown keys 'xyz', expected one of encoder, momentum, bank"),

@@ -143,4 +143,4 @@ def test_a_place_that_tensorboard_cannot_have_is_said_once_and_done_without(tmp_
         metrics.write({"step": step, "loss": 0.5})
     metrics.close()
     assert steps(tmp_path / "metrics.jsonl") == [1, 2]
-    assert said == ["TensorBoard's curves end here: File exists; metrics.jsonl has them all"]
+    assert said == ["TensorBoard's curves end here: File exists; metrics.jsonl still has everything"]

@@ -219,9 +219,7 @@ CASES = {
         "lars", MODEL, lr=0.1, weight_decay=math.nan
     ),
     "trust must be positive and finite, got 0": lambda: LARS(MODEL.parameters(), lr=0.1, trust=0),
-    "model must have a parameter that wants a gradient, got none in ReLU": lambda: optimizers.build(
-        "sgd", nn.ReLU(), lr=0.1
-    ),
+    "model must have a trainable parameter, got none in ReLU": lambda: optimizers.build("sgd", nn.ReLU(), lr=0.1),
 }
 
 

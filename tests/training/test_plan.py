@@ -51,7 +51,7 @@ def test_colour_images_get_moco_as_published():
     assert ready.chosen == (
         "method moco: its queue gives many negatives at any batch size",
         ENCODER,
-        "keys.momentum = 0.99: the run has 400 steps, and at 0.999 a copy remembers 1,000",
+        "keys.momentum = 0.99: the run has only 400 steps, and at 0.999 the copy averages over about 1,000",
         "dictionary.size = 600: the queue is no longer than the data",
     )
 
@@ -213,7 +213,7 @@ def test_a_share_that_is_none_is_refused(share):
         ({"training__batch_size": 1}, "training.batch_size must be 2 or more, got 1"),
         (
             {"training__batch_size": 9, "training__devices": 2},
-            "training.batch_size must be 2 or more, and a multiple of 2 for as many ranks, got 9",
+            "training.batch_size must be 2 or more, and a multiple of the 2 ranks, got 9",
         ),
         ({"training__epochs": 0}, "training.epochs must be at least 1, got 0"),
         ({"training__log_every": 0}, "training.log_every must be at least 1, got 0"),
@@ -253,7 +253,7 @@ def test_an_unknown_method_is_refused_before_the_data_is_opened(monkeypatch):
 def test_ranks_that_a_launcher_started_count(monkeypatch):
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "3")
-    sentence = "training.batch_size must be 2 or more, and a multiple of 3 for as many ranks, got 16"
+    sentence = "training.batch_size must be 2 or more, and a multiple of the 3 ranks, got 16"
     assert refused(vectors(), "simclr", training__batch_size=16) == sentence
     assert made(vectors(), "simclr", training__batch_size=15).recipe.training.batch_size == 15
 

@@ -109,7 +109,7 @@ def test_the_patch_projection_of_a_vit_stays_at_its_start(tmp_path):
     ("method", "source", "sentence"),
     [
         ("cpc", "sounds", "encoder.predictor needs two views of an item, but pairs future has one window"),
-        ("simclr", "digits", "encoder.predictor is for queries alone, but loss nt_xent takes every row as query"),
+        ("simclr", "digits", "encoder.predictor is for queries only, but loss nt_xent uses every row as query"),
     ],
 )
 def test_a_predictor_is_refused_where_queries_and_keys_are_the_same_rows(method, source, sentence):

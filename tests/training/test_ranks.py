@@ -291,7 +291,7 @@ def test_keys_are_shuffled_over_ranks(two):
 def test_a_signal_to_one_rank_ends_both_and_they_go_on_to_the_bit(two):
     for rank in range(2):
         told = json.loads((two / f"rank {rank}.json").read_text())["told"]
-        assert told == "stopped after step 2 of 4; --resume goes on from there"
+        assert told == "stopped after step 2 of 4; --resume continues from there"
     assert_same(two / "told" / "moco, batch norm", two / "moco, batch norm")
 
 
@@ -356,8 +356,8 @@ def test_a_rank_that_dies_ends_the_other_with_one_sentence(tmp_path, rank):
     assert process.returncode == (-signal.SIGKILL if rank == 0 else 1), process.stderr
     assert "Traceback" not in process.stderr
     assert [line for line in process.stderr.splitlines() if line.startswith("likewise: ")] == [
-        f"likewise: rank {rank} died, which ended the others too: look above for its last words, and whether memory "
-        "ran out; --resume goes on with the run"
+        f"likewise: rank {rank} died, so the others ended too: look above for its error, and check whether "
+        "memory ran out; --resume continues the run"
     ]
     assert not (tmp_path / "run" / "encoder.safetensors").exists()
 
@@ -367,7 +367,8 @@ def test_ranks_need_a_program_that_can_be_started_anew(tmp_path, monkeypatch):
     with pytest.raises(RecipeError) as refused:
         likewise.train("digits", devices=2, steps=2, out=tmp_path / "run", progress=False)
     assert str(refused.value) == (
-        "several devices start this program anew, so it must be a file: call train in a script, or use the command"
+        "several devices start this program several times, so it must be a file: call train from a script, or "
+        "use the command line"
     )
     assert not (tmp_path / "run").exists()
 

@@ -139,12 +139,12 @@ def test_settings_are_toml_or_else_strings():
 
 def test_files_that_are_no_recipe_are_refused_in_one_sentence(tmp_path):
     missing = tmp_path / "none.toml"
-    assert refused(lambda: read_toml(missing)) == f"recipe not readable: {missing} (No such file or directory)"
-    assert refused(lambda: read_toml(tmp_path)) == f"recipe not readable: {tmp_path} (Is a directory)"
+    assert refused(lambda: read_toml(missing)) == f"recipe {missing} cannot be read: No such file or directory"
+    assert refused(lambda: read_toml(tmp_path)) == f"recipe {tmp_path} cannot be read: Is a directory"
     path = tmp_path / "recipe.toml"
     assert refused(lambda: read(tmp_path, "seed 3")).startswith(f"recipe {path} is not TOML: Expected '='")
     path.write_bytes(b"\xff\xfe\x00")
-    assert refused(lambda: read_toml(path)) == f"recipe {path} is not TOML: expected text, got other bytes"
+    assert refused(lambda: read_toml(path)) == f"recipe {path} is not TOML: expected UTF-8 text, got other bytes"
 
 
 def test_a_choice_is_refused_with_the_nearest_or_all_of_them():
@@ -253,7 +253,7 @@ def test_what_is_asked_for_in_vain_is_said_in_the_plan():
     asked = {"loss.margin": 3.0, "dictionary.size": 12, "text.dropout": 0.5, "pairs.negatives": "both"}
     ready = plan.make_plan("digits", "simclr", asked, progress=False)
     assert [text for text in ready.chosen if text.startswith("note")] == [
-        "note that loss.margin = 3.0 is not used: it is no option of loss nt_xent",
-        "note that dictionary.size = 12 is not used: it is no option of dictionary batch",
-        "note that text.dropout = 0.5 is not used: it is no option of pairs views",
+        "note that loss.margin = 3.0 has no effect: loss nt_xent does not use it",
+        "note that dictionary.size = 12 has no effect: dictionary batch does not use it",
+        "note that text.dropout = 0.5 has no effect: pairs views does not use it",
     ]

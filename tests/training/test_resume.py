@@ -295,7 +295,7 @@ def test_a_run_that_is_told_to_end_keeps_its_last_step(sent, undisturbed, number
     folder, _, code, stderr = sent["moco", 2, number]
     assert code == 75, stderr
     step = whole(folder).step
-    assert f"likewise: stopped after step {step} of {STEPS}; --resume goes on from there" in stderr.splitlines()
+    assert f"likewise: stopped after step {step} of {STEPS}; --resume continues from there" in stderr.splitlines()
     assert "Traceback" not in stderr
     assert rows(folder)[-1]["step"] == step, "no step was taken in vain"
     if number == signal.SIGTERM:
@@ -367,8 +367,8 @@ def test_a_damaged_checkpoint_is_told_of_and_the_one_before_it_used(cut_off, und
     path.write_bytes(content)
     result = CliRunner().invoke(app, words(cut_off, "moco", 2, "--resume"))
     assert result.exit_code == 0, result.stderr
-    assert "note step-000021.json is passed over: its " in said(result)
-    assert ("torn" if damage == "torn" else "altered") in said(result)
+    assert "note step-000021.json is skipped: its " in said(result)
+    assert ("incomplete" if damage == "torn" else "altered") in said(result)
     assert_same(cut_off, undisturbed())
 
 
@@ -378,15 +378,15 @@ def test_with_no_whole_checkpoint_left_the_run_starts_afresh_and_says_so(cut_off
     result = CliRunner().invoke(app, words(cut_off, "moco", 2, "--resume"))
     assert result.exit_code == 0, result.stderr
     for name in ("step-000021.json", "step-000014.json"):
-        assert f"{name} is passed over" in said(result)
-    assert f"there is no checkpoint in {cut_off}: starting afresh" in said(result)
+        assert f"{name} is skipped" in said(result)
+    assert f"there is no checkpoint in {cut_off}: starting from the beginning" in said(result)
     assert_same(cut_off, undisturbed())
 
 
 def test_resuming_where_there_is_nothing_starts_afresh_and_says_so(tmp_path, undisturbed):
     result = CliRunner().invoke(app, words(tmp_path / "new", "moco", 2, "--resume"))
     assert result.exit_code == 0, result.stderr
-    assert f"note there is no checkpoint in {tmp_path / 'new'}: starting afresh" in said(result)
+    assert f"note there is no checkpoint in {tmp_path / 'new'}: starting from the beginning" in said(result)
     assert_same(tmp_path / "new", undisturbed())
 
 
@@ -405,7 +405,7 @@ def test_resuming_a_finished_run_says_so_and_changes_nothing(undisturbed):
     before = {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
     result = CliRunner().invoke(app, words(folder, "moco", 2, "--resume"))
     assert result.exit_code == 0, result.stderr
-    assert f"note the run in {folder} was finished already, after {STEPS} steps" in said(result)
+    assert f"note the run in {folder} was already finished, after {STEPS} steps" in said(result)
     assert {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()} == before
 
 
@@ -420,7 +420,7 @@ def test_changed_data_is_refused(tmp_path, cut):
     images[3, 4, 5] ^= 1
     with pytest.raises(RunError) as refused:
         run(folder, source=images, resume=True)
-    assert str(refused.value) == f"the data is not that of {folder}, or has changed since; start another run on it"
+    assert str(refused.value) == f"the data is not that of {folder}, or has changed since; start a new run on it"
     assert {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()} == before
     images[3, 4, 5] ^= 1
     run(folder, source=images.copy(), resume=True)
@@ -472,7 +472,7 @@ def test_a_disk_that_fills_up_while_saving_is_one_sentence(tmp_path, undisturbed
     assert result.exit_code == 1
     assert result.stderr.splitlines()[-1] == (
         f"likewise: checkpoint of step 21 could not be written to {folder / 'checkpoints'}: "
-        "No space left on device; the ones before it are kept"
+        "No space left on device; earlier ones are kept"
     )
     assert "Traceback" not in result.stderr
     assert whole(folder).step == 14

@@ -83,7 +83,7 @@ def test_a_run_from_before_there_were_fits_crops(tmp_path):
     (run.folder / "recipe.toml").write_text(text.replace('fit = "crop"\n', ""))
     assert run.encoder.open({"x": x}, progress=False).array.shape == (20, 3, 8, 16)
     save_weights(run.folder, {"encoder": encoder.backbone}, about | {"fit": "squeeze"})
-    with pytest.raises(RunError, match=r"must fit by crop, pad or stretch, got 'squeeze'$"):
+    with pytest.raises(RunError, match=r"must have fit crop, pad or stretch, got 'squeeze'$"):
         likewise.load(run.folder)
 
 
@@ -122,7 +122,7 @@ def test_weights_without_their_preprocessing_are_one_sentence(digits, tmp_path, 
     encoder = digits.encoder
     about = {key: value for key, value in encoder.about.items() if key != name}
     save_weights(tmp_path / "run", {"encoder": encoder.backbone}, about)
-    with pytest.raises(RunError, match=rf"must have their pre-processing with them, got no {name}$"):
+    with pytest.raises(RunError, match=rf"must come with their pre-processing, got no {name}$"):
         likewise.load(tmp_path / "run")
 
 
@@ -144,7 +144,7 @@ def test_weights_that_are_not_the_recipes_are_one_sentence(tmp_path):
     run = trained("digits", tmp_path / "run")
     text = (run.folder / "recipe.toml").read_text()
     (run.folder / "recipe.toml").write_text(text.replace("dim = 8", "dim = 9"))
-    with pytest.raises(RunError, match=r"are not those of its recipe\.toml: one of them was changed$"):
+    with pytest.raises(RunError, match=r"do not fit its recipe\.toml: one of them was changed$"):
         likewise.load(run.folder)
 
 
@@ -185,7 +185,7 @@ def test_under_a_policy_there_is_no_chance_to_compare_with(tmp_path):
 
 
 def test_a_recipe_of_another_method_is_refused(tmp_path, digits):
-    with pytest.raises(RecipeError, match=r"is of method moco, got method simclr$"):
+    with pytest.raises(RecipeError, match=r"is for method moco, got method simclr$"):
         likewise.train("digits", method="simclr", recipe=digits.folder / "recipe.toml", out=tmp_path / "run")
 
 
@@ -294,7 +294,9 @@ def test_an_encoder_of_the_future_is_frames_and_contexts(ahead):
 
 
 def test_the_head_of_the_future_is_no_layer_of_an_item(ahead):
-    with pytest.raises(ValueError, match=r"^the head of pairs future says what comes next, not what an item is: layer"):
+    with pytest.raises(
+        ValueError, match=r"^the head of pairs future predicts what comes next and embeds no item, so layer"
+    ):
         ahead.encoder.embed(series(), layer="head")
 
 
@@ -373,7 +375,7 @@ HOSTILE = {
 )
 def test_a_pre_processing_that_cannot_be_is_one_sentence(digits, tmp_path, name, value, words):
     folder = with_metadata(digits, tmp_path / "run", json.dumps(dict(digits.encoder.about) | {name: value}))
-    sentence = rf"^the weights of {folder} must have their pre-processing with them, {words}$"
+    sentence = rf"^the weights of {folder} must come with their pre-processing, {words}$"
     with pytest.raises(RunError, match=sentence):
         likewise.load(folder)
     with pytest.raises(RunError, match=sentence):  # whoever starts from it
@@ -386,7 +388,7 @@ def test_a_pre_processing_that_cannot_be_is_one_sentence(digits, tmp_path, name,
         ("[" * 100_000, "cannot be read: their pre-processing is nested too deeply"),
         ('{"a": ' * 100_000 + "1" + "}" * 100_000, "cannot be read: their pre-processing is nested too deeply"),
         ("{", "cannot be read: .*"),
-        ("[]", "must have their pre-processing with them, got no modality, .*"),
+        ("[]", "must come with their pre-processing, got no modality, .*"),
         ("1" + "0" * 5000, "cannot be read: .*"),
     ],
     ids=["deep list", "deep object", "torn", "list", "number"],

@@ -175,12 +175,12 @@ def test_a_mixture_that_cannot_work_is_refused_in_a_sentence():
         "pairs future needs sequences, got vectors in an array of shape (40, 5)"
     )
     assert refused(ready, "simclr", pairs__kind="future") == (
-        "pairs future looks frames up among others, which only loss info_nce scores, got nt_xent"
+        "pairs future compares frames of sequences, which only loss info_nce can do, got nt_xent"
     )
     assert refused(ready, "bank", pairs__kind="future") == (
-        "dictionary bank keeps one slot an item, so its pairs must be views, got future"
+        "dictionary bank stores one key for each item, so pairs must be views, got future"
     )
-    together = "pairs future and head steps go together, one matrix a step ahead, got pairs {} and head {}"
+    together = "pairs future and head steps, one matrix for each step ahead, need each other, got pairs {} and head {}"
     assert refused(ready, "simclr", encoder__head="steps") == together.format("views", "steps")
     assert refused(ready, "cpc", encoder__head="mlp") == together.format("future", "mlp")
     assert refused(ready, "cpc", pairs__symmetric=True) == (

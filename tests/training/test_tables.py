@@ -101,7 +101,7 @@ def test_a_table_without_a_channel_of_the_encoder_is_refused(trained, tmp_path):
     with pytest.raises(DataError) as refused:
         encoder.open(other)
     assert str(refused.value) == (
-        f"the encoder takes the channels a, b, c: expected a column of {other} as channels, "
+        f"the encoder needs the channels a, b, c: expected a column of {other} as channels, "
         "one of b, c, note, session, t_ms, x, year, got 'a'"
     )
     assert encoder.open(other, columns={"channels": "x+b+c"}).channels == ("x", "b", "c")

@@ -90,7 +90,7 @@ def test_code_from_elsewhere_is_run_with_consent_only(handed_over, monkeypatch, 
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr == (
         "likewise: run/recipe.toml names the encoder hostile:make, whose code would be run, and was not made under "
-        "this account: --trust (trust=True in Python) runs it, if you trust whoever made it\n"
+        "this account: use --trust (trust=True in Python) if you trust its author\n"
     )
     assert not (handed_over / "hurt").exists()
     assert not (handed_over / "other").exists()
