@@ -218,7 +218,9 @@ def explored(
         page.wait_for_selector("#legend button, #legend .scale")
         act(page)
         settled(page)
-        shot(page, path)
+        map_of_items = page.locator("#stage").bounding_box()
+        bottom = map_of_items["y"] + map_of_items["height"] + 14  # what is below explains the keys
+        shot(page, path, {"x": 0, "y": 0, "width": size[0], "height": bottom})
         page.context.close()
 
 
@@ -235,8 +237,8 @@ def asking(words: str) -> Callable[[Any], None]:
 
 def photos(chromium: Any, folder: Path) -> None:
     at = DOCS / "tutorials"
-    report(chromium, folder / "runs/photos/report.html", ["map"], at / "photos-map.png", most=720)
-    report(chromium, folder / "runs/photos/report.html", ["neighbours"], at / "photos-neighbours.png", most=560)
+    report(chromium, folder / "runs/photos/report.html", ["map"], at / "photos-map.png", most=790)
+    report(chromium, folder / "runs/photos/report.html", ["neighbours"], at / "photos-neighbours.png", most=505)
     report(chromium, folder / "runs/photos/report.html", ["pairs"], at / "photos-pairs.png", most=420)
     explored(chromium, folder, "runs/photos", at / "photos-explore.png", asking("300"))
     for name in ("like", "copies"):
@@ -246,14 +248,14 @@ def photos(chromium: Any, folder: Path) -> None:
 
 def recordings(chromium: Any, folder: Path) -> None:
     at = DOCS / "tutorials"
-    report(chromium, folder / "runs/recordings/report.html", ["neighbours"], at / "recordings-neighbours.png", most=560)
+    report(chromium, folder / "runs/recordings/report.html", ["neighbours"], at / "recordings-neighbours.png", most=505)
     report(chromium, folder / "runs/recordings/report.html", ["training"], at / "recordings-training.png", most=620)
     explored(chromium, folder, "runs/recordings", at / "recordings-explore.png", asking("300"))
 
 
 def sensors(chromium: Any, folder: Path) -> None:
     at = DOCS / "tutorials"
-    report(chromium, folder / "runs/machines/report.html", ["map"], at / "sensors-map.png", most=720)
+    report(chromium, folder / "runs/machines/report.html", ["map"], at / "sensors-map.png", most=790)
     report(chromium, folder / "runs/machines/report.html", ["neighbours"], at / "sensors-neighbours.png", most=480)
 
 
