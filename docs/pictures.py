@@ -40,6 +40,8 @@ PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 ARGUMENTS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync")
 PATIENCE = 300_000  # milliseconds; it only bounds a hang
 COLOURS = 128  # of a screenshot: few colours make a small file
+LOADED = """() => [...document.querySelectorAll("#query img, #neighbours img")].slice(0, 12).every((image) =>
+  image.complete && image.naturalWidth)"""  # those further down are loaded when they come into view
 VIEWS, SIDE, GAP = 8, 96, 6
 BLUE, ORANGE = "#0072b2", "#d55e00"
 
@@ -174,9 +176,10 @@ def settled(page: Any) -> None:
     page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
 
-def shot(page: Any, path: Path, clip: dict[str, float] | None = None) -> None:
+def shot(page: Any, path: Path, clip: dict[str, float], full_page: bool = True) -> None:
+    """Photograph a part of a page, of all of it or of what is in view."""
     with tempfile.TemporaryDirectory() as folder:
-        page.screenshot(path=f"{folder}/shot.png", clip=clip, full_page=clip is not None)
+        page.screenshot(path=f"{folder}/shot.png", clip=clip, full_page=full_page)
         with Image.open(f"{folder}/shot.png") as picture:
             save(picture, path)
 
@@ -191,6 +194,15 @@ def report(
     top = boxes[0]["y"]
     bottom = boxes[-1]["y"] + boxes[-1]["height"]
     shot(page, path, {"x": 0, "y": top, "width": width, "height": min(most, bottom - top)})
+    page.context.close()
+
+
+def chart(chromium: Any, file: Path, heading: str, path: Path) -> None:
+    """Photograph one chart of a report."""
+    page = opened(chromium, file.as_uri(), 900, 900)
+    settled(page)
+    box = page.locator("#training h3", has_text=heading).locator("..").bounding_box()
+    shot(page, path, {"x": box["x"] - 8, "y": box["y"] - 4, "width": box["width"] + 16, "height": box["height"] + 8})
     page.context.close()
 
 
@@ -218,7 +230,9 @@ def explored(
         page.wait_for_selector("#legend button, #legend .scale")
         act(page)
         settled(page)
-        shot(page, path)
+        map_of_items = page.locator("#stage").bounding_box()
+        bottom = map_of_items["y"] + map_of_items["height"] + 14  # what is below explains the keys
+        shot(page, path, {"x": 0, "y": 0, "width": size[0], "height": min(bottom, size[1])}, full_page=False)
         page.context.close()
 
 
@@ -228,33 +242,49 @@ def asking(words: str) -> Callable[[Any], None]:
     def act(page: Any) -> None:
         page.fill("#words", words)
         page.click("#ask")
-        page.wait_for_selector("#neighbours li img, #neighbours li canvas, #neighbours li")
+        page.wait_for_selector("#neighbours li")
+        page.wait_for_function(LOADED)
 
     return act
 
 
 def photos(chromium: Any, folder: Path) -> None:
     at = DOCS / "tutorials"
-    report(chromium, folder / "runs/photos/report.html", ["map"], at / "photos-map.png", most=720)
-    report(chromium, folder / "runs/photos/report.html", ["neighbours"], at / "photos-neighbours.png", most=560)
+    report(chromium, folder / "runs/photos/report.html", ["map"], at / "photos-map.png", most=790)
+    report(chromium, folder / "runs/photos/report.html", ["neighbours"], at / "photos-neighbours.png", most=505)
     report(chromium, folder / "runs/photos/report.html", ["pairs"], at / "photos-pairs.png", most=420)
-    explored(chromium, folder, "runs/photos", at / "photos-explore.png", asking("300"))
-    for name in ("like", "copies"):
-        with Image.open(folder / f"{name}.png") as picture:
-            save(picture, at / f"photos-{name}.png")
+    explored(chromium, folder, "runs/photos", at / "photos-explore.png", asking("450"))
+    with Image.open(folder / "like.png") as picture:
+        save(picture, at / "photos-like.png")
+    with Image.open(folder / "copies.png") as picture:
+        save(picture.crop((0, 0, picture.width, min(472, picture.height))), at / "photos-copies.png")  # seven rows
 
 
 def recordings(chromium: Any, folder: Path) -> None:
     at = DOCS / "tutorials"
-    report(chromium, folder / "runs/recordings/report.html", ["neighbours"], at / "recordings-neighbours.png", most=560)
-    report(chromium, folder / "runs/recordings/report.html", ["training"], at / "recordings-training.png", most=620)
+    report(
+        chromium,
+        folder / "runs/recordings/report.html",
+        ["neighbours"],
+        at / "recordings-neighbours.png",
+        most=540,
+        width=1060,
+    )
+    chart(chromium, folder / "runs/recordings/report.html", "Accuracy over the horizon", at / "recordings-horizon.png")
     explored(chromium, folder, "runs/recordings", at / "recordings-explore.png", asking("300"))
 
 
 def sensors(chromium: Any, folder: Path) -> None:
     at = DOCS / "tutorials"
-    report(chromium, folder / "runs/machines/report.html", ["map"], at / "sensors-map.png", most=720)
-    report(chromium, folder / "runs/machines/report.html", ["neighbours"], at / "sensors-neighbours.png", most=480)
+    report(chromium, folder / "runs/machines/report.html", ["map"], at / "sensors-map.png", most=790)
+    report(
+        chromium,
+        folder / "runs/machines/report.html",
+        ["neighbours"],
+        at / "sensors-neighbours.png",
+        most=540,
+        width=1060,
+    )
 
 
 def captions(chromium: Any, folder: Path) -> None:

@@ -3,6 +3,8 @@
     python docs/record.py docs/tutorials/photos.md              run, and show what was printed
     python docs/record.py docs/tutorials/photos.md --write      put it into the page
     python docs/record.py docs/tutorials/photos.md --folder x   work in this folder and keep it
+    python docs/record.py docs/tutorials/photos.md --folder x --only search --write
+                                                                run only the commands with this word in them
 
 A page's commands stand in ```console blocks, each on a line that begins with `$ `; a backslash at its end continues
 it. They run one after the other in one empty folder, into which the page's files have been written: ```python blocks
@@ -87,8 +89,8 @@ def shortened(output: str, shown: list[str]) -> list[str]:
     return [*lines[:before], LEFT_OUT, *lines[len(lines) - after :]]
 
 
-def run_page(path: Path, folder: Path) -> str:
-    """Run all commands of a page in a folder, and return the page with what they printed."""
+def run_page(path: Path, folder: Path, only: str = "") -> str:
+    """Run the commands of a page that contain `only` in a folder, and return the page with what they printed."""
     page, variables = path.read_text(), environment(folder)
     for name, content in files_of(page).items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -99,7 +101,7 @@ def run_page(path: Path, folder: Path) -> str:
             return block[0]
         lines: list[str] = []
         for command, shown in commands_of(block[2]):
-            is_run = not command.startswith(NOT_RUN)
+            is_run = only in command and not command.startswith(NOT_RUN)
             lines += [f"$ {command}", *(shortened(run(command, folder, variables), shown) if is_run else shown)]
         return "\n".join(["```console", *lines, "```"])
 
@@ -111,12 +113,13 @@ def main() -> None:
     parser.add_argument("pages", nargs="+", type=Path)
     parser.add_argument("--write", action="store_true", help="put the outputs into the pages")
     parser.add_argument("--folder", type=Path, help="where to work; else a folder that is removed afterwards")
+    parser.add_argument("--only", default="", help="run only the commands that contain this")
     options = parser.parse_args()
     for path in options.pages:
         with tempfile.TemporaryDirectory() as temporary:
             folder = (options.folder or Path(temporary)).resolve()
             folder.mkdir(parents=True, exist_ok=True)
-            page = run_page(path, folder)
+            page = run_page(path, folder, options.only)
         if options.write:
             path.write_text(page)
 
