@@ -3,8 +3,8 @@
     python -m benchmarks.time_to_accuracy cifar10_10k.npz [seconds]
 
 The same small encoder is trained on the same images: by likewise's simclr and moco with their defaults, and by
-lightly's with the settings of its own examples. Encoders are measured by weighted k-NN on the test images after the last
-step, not after the best one.
+lightly's with the settings of its own examples. Encoders are measured by weighted k-NN on the test images after the
+last step, not after the best one.
 """
 
 import sys
