@@ -1,4 +1,4 @@
-"""Views a second against other libraries: MoCo v2's augmentations, each image its own draw, two threads.
+"""Views per second compared with other libraries: MoCo v2's augmentations, drawn for each image, two threads.
 
 make bench
 python -m benchmarks.augmentation               # in an environment with the peers

@@ -1,10 +1,10 @@
-"""CLIP with large batches on small memory, and its loss beside open_clip's.
+"""CLIP with large batches in little memory, and its loss compared with open_clip's.
 
     python -m benchmarks.captions
 
-A step of 8,192 pairs in chunks (gradient caching): its time and the peak memory of the whole process; and against the
-step that keeps everything, at a batch that both can do. Each is a process of its own. Images of 32 pixels, vit_tiny
-and text_tiny, which have no batch norm.
+Measures the time and the peak memory of the whole process for a step of 8,192 pairs in chunks (gradient caching), and
+compares it with an ordinary step at a batch size that both can handle. Each measurement is a separate process. Images
+have 32 pixels; the encoders are vit_tiny and text_tiny, which have no batch norm.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""A bar chart as SVG, readable on light and dark pages, from measured numbers only."""
+"""Draw measured numbers as a bar chart in SVG that is readable on light and dark pages."""
 
 from collections.abc import Sequence
 from html import escape

@@ -1,10 +1,10 @@
-"""Near-duplicates: are copies found that were resized, recompressed and cropped, and nothing else?
+"""Near-duplicates: how many resized, recompressed and cropped copies are found, and how many false ones?
 
     python -m benchmarks.duplicates cifar10_10k.npz
 
-Two folders of image files, each a half of the pictures, so that they share none, with copies of 200 among them. An
-encoder is trained on the first. The threshold is chosen on the second, and what it then finds in the first is counted.
-Pictures that have a near-duplicate of their own beforehand are left out, or there would be no telling right from wrong.
+Two folders each hold half of the pictures, so that they share none, and copies of 200 of them. An encoder is trained on
+the first. The threshold is chosen on the second, and the pairs that it then finds in the first are counted. Pictures
+that have a near-duplicate in the original data are left out, because right and wrong would be unclear for them.
 """
 
 import itertools

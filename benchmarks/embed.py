@@ -1,12 +1,12 @@
-"""`likewise.embed` beside the same encoder on tensors that are ready: images a second, and memory against their number.
+"""`likewise.embed` compared with the bare encoder on prepared tensors: images per second, and memory.
 
     python -m benchmarks.embed [images.npy]            # speed
     python -m benchmarks.embed memory [images.npy]     # for 10,000 images and for 100,000
 
-The images, (n, h, w, 3) uint8, are repeated with a little noise to as many as are needed; without a file they are made
-up: what the pixels show changes no time. Fixed tensors are prepared beforehand and go through the network as it was
-trained, in the same batches on the same threads; their vectors are not kept. `embed` opens an .npy file, prepares what
-it reads and writes a file of vectors. The command is a process of its own and is measured from its start to its end.
+The images, (n, h, w, 3) uint8, are repeated with a little noise as often as needed; without a file, random ones are
+used, because the content does not change the time. The bare encoder gets tensors that are prepared beforehand, in the
+same batches on the same threads, and its vectors are not stored. `embed` opens an .npy file, prepares the images and
+writes a file of vectors. The command runs as a separate process and is timed from start to end.
 """
 
 import sys

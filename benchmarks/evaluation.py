@@ -1,10 +1,10 @@
-"""k-NN and linear probe beside lightly and scikit-learn, k-NN's memory, and what a user waits for.
+"""k-NN and linear probe compared with lightly and scikit-learn, k-NN's memory, and whole commands.
 
     python -m benchmarks.evaluation
 
-k-NN and linear probe are kernels: the best of several repeats counts, and the figures must agree before they are
-timed: votes but for ties, accuracies within 0.2 points. A user waits for `likewise evaluate`, which is timed as a
-process of its own, and for the evaluations in a training run, whose share is read from whole runs.
+k-NN and linear probe are kernels: the best of several repeats is reported. Before timing, the results must agree: the
+votes except for ties, and accuracies within 0.2 points. What users wait for is `likewise evaluate`, which is timed as a
+separate process, and the evaluations during training, whose share of the time is measured in whole runs.
 """
 
 import sys

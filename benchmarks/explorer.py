@@ -1,4 +1,4 @@
-"""How quickly the explorer draws 50,000 points while its map is moved and zoomed, in headless Chromium without a GPU.
+"""How fast the explorer draws 50,000 points while its map is moved and zoomed, in headless Chromium without a GPU.
 
 python -m benchmarks.explorer
 """

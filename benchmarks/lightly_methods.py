@@ -1,13 +1,13 @@
-"""lightly's SimCLR and MoCo with the settings its own examples use, as steps over a data loader.
+"""Train lightly's SimCLR and MoCo with the settings of its own examples.
 
     python -m benchmarks.lightly_methods moco images.npy EPOCHS BATCH_SIZE WORKERS LOG_EVERY
 
 trains on the images, (n, h, w, c) uint8, and prints a JSON list of objects like the rows of likewise's metrics: every
-LOG_EVERY steps the step, and the images a second since the object before. The loader's start and every pause between
-epochs count.
+LOG_EVERY steps, the step and the images per second since the previous object. The start of the loader and the pauses
+between epochs are included.
 
-Views are made one image at a time by its transforms, on PIL images in loader processes; the encoder is ours,
-so that only the library around it differs.
+Views are made one image at a time by lightly's transforms, on PIL images in loader processes. The encoder is ours, so
+that only the library around it differs.
 """
 
 import copy

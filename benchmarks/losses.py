@@ -1,8 +1,8 @@
-"""The losses against their peers: time and peak memory, forward and backward, float32, two threads.
+"""The losses compared with other libraries: time and peak memory, forward and backward, float32, two threads.
 
 make bench
 python -m benchmarks.losses                     # in an environment with the peers
-python -m benchmarks.losses memory CASE NAME    # one peak memory, in a process of its own
+python -m benchmarks.losses memory CASE NAME    # one peak memory, in a separate process
 """
 
 import math

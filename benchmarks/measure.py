@@ -1,8 +1,8 @@
-"""How things are measured here: side by side and in turns, each peak memory in a process of its own.
+"""Shared measuring code: candidates take turns, and each peak memory is measured in a separate process.
 
-A kernel's time is the best of several repeats (`race`). What a user waits for is a whole command: it runs as a process
-of its own (`run_process`), by the wall clock, and its time is the median over rounds in which all contestants take
-turns (`take_turns`).
+The time of a kernel is the best of several repeats (`race`). What users wait for is a whole command: it runs as a
+separate process (`run_process`), is timed by the wall clock, and its time is the median over rounds in which all
+candidates take turns (`take_turns`).
 """
 
 import datetime

@@ -1,4 +1,4 @@
-"""The libraries we are measured against, imported so that they load beside a CPU-only torch too."""
+"""Import the libraries that likewise is compared with, also if torch is a CPU-only build."""
 
 import warnings
 

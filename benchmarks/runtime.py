@@ -1,13 +1,13 @@
-"""What the settings of OpenMP's threads and of glibc's malloc do to a run: the evidence for likewise's defaults.
+"""How settings of OpenMP's threads and of glibc's malloc affect a run: the evidence for likewise's defaults.
 
     python -m benchmarks.runtime threads
     python -m benchmarks.runtime malloc
 
 Threads: GOMP_SPINCOUNT says for how long a thread of libgomp, which torch computes with, spins while it waits for the
-others before it sleeps. likewise leaves it alone. Other values are tried alone, beside a process that keeps one core
-busy, and beside another training.
+others before it sleeps. likewise does not change it. Other values are tried on an idle machine, beside a process that
+keeps one core busy, and beside another training.
 
-malloc: the commands tune glibc's malloc, unless the environment has LIKEWISE_MALLOC=system. Every run is the command
+malloc: likewise tunes glibc's malloc, unless the environment has LIKEWISE_MALLOC=system. Every run is the command
 `likewise train`.
 """
 

@@ -1,10 +1,11 @@
-"""Search among 100,000 vectors of a trained encoder: recall@10 and queries a second of flat, HNSW and IVF-PQ.
+"""Search among 100,000 vectors of a trained encoder: recall@10 and queries per second of flat, HNSW and IVF-PQ.
 
     python -m benchmarks.search
 
-SimCLR on mnist5k; the vectors are its backbone's, of twenty drawn views of each of the 5,000 digits, and the queries
-of another view of some. Views of one digit lie close together, so most neighbours are near-ties: what approximate
-search finds hard. Recall is the share of the ten nearest that is found; which they are, NumPy says in float64.
+The encoder is SimCLR on mnist5k. The vectors are its embeddings of twenty views of each of the 5,000 digits, and the
+queries are embeddings of another view of some digits. Views of one digit lie close together, so most neighbours are
+nearly tied, which is hard for approximate search. Recall is the share of the ten true nearest neighbours, computed by
+NumPy in float64, that is found.
 """
 
 import tempfile

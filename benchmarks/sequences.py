@@ -2,8 +2,8 @@
 
     python -m benchmarks.sequences
 
-The loss is everything between encodings and their gradients: look-up, draws, 12 InfoNCE, forward and backward. The
-step is all of it: windows, encoder, context, heads, loss, optimizer.
+The loss is everything between the encodings and their gradients: look-up, drawing candidates and 12 InfoNCE losses,
+forward and backward. The step is everything: windows, encoder, context, heads, loss and optimizer.
 """
 
 import tempfile

@@ -2,9 +2,9 @@
 
     python -m benchmarks.step
 
-Each case is a whole `likewise.train` in a process of its own. The learner's methods are wrapped with timers from the
-outside, so the code that is measured is the code that users run. Backward is split by a hook on the embeddings: at the
-moment when the first of them has its gradient, the loss's part of backward has ended and the encoder's begins.
+Each case is a whole `likewise.train` in a separate process. The learner's methods are wrapped with timers from outside,
+so the code that is measured is the code that users run. A hook on the embeddings splits the backward pass: when the
+first embedding gets its gradient, the loss's part has ended and the encoder's part begins.
 """
 
 import json

@@ -1,9 +1,10 @@
-"""Five minutes each: how good is the encoder by then?
+"""How good is an encoder after five minutes of training?
 
     python -m benchmarks.time_to_accuracy cifar10_10k.npz [seconds]
 
-The same small encoder on the same images; likewise's simclr and moco with their defaults, lightly's with those of
-its own examples. Judged by weighted k-NN on the test images, by the last step, not the best.
+The same small encoder is trained on the same images: by likewise's simclr and moco with their defaults, and by
+lightly's with the settings of its own examples. Encoders are measured by weighted k-NN on the test images after the
+last step, not after the best one.
 """
 
 import sys

@@ -1,11 +1,11 @@
-"""What a user waits for in training: whole runs of likewise in turns with whole runs of lightly.
+"""How long a training run takes: whole runs of likewise and of lightly, in turns.
 
     python -m benchmarks.training            # speed
     python -m benchmarks.training memory     # resident size after 200 and after 2,000 steps
 
 likewise's run is the command `likewise train` with its defaults; lightly's is benchmarks/lightly_methods.py, once
-without and once with two loader workers. All have the same images, encoder, batch size, number of epochs and kinds of
-augmentation. Every run is a process of its own, with the threads that it starts by default.
+without and once with two loader workers. All use the same images, encoder, batch size, number of epochs and kinds of
+augmentation. Every run is a separate process, with its default number of threads.
 """
 
 import json

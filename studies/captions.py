@@ -2,8 +2,8 @@
 
     python -m studies.captions emoji.npz openclipart.npz
 
-Radford et al., 2021 (CLIP). Emoji are drawn by four vendors: trained on three of them, the drawings of the fourth are
-looked up among all names. Clip-art: a tenth of the pictures is held out with its titles.
+Radford et al., 2021 (CLIP). Emoji are drawn by four vendors: the encoder is trained on three of them, and the
+drawings of the fourth are looked up among all names. Clip art: a tenth of the pictures is held out with its titles.
 """
 
 import hashlib

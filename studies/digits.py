@@ -1,4 +1,4 @@
-"""One run on small handwritten digits, and what its encoder is worth on those that it was not trained on."""
+"""Train one run on small handwritten digits, and evaluate its encoder on held-out digits."""
 
 import tempfile
 from collections.abc import Mapping

@@ -3,8 +3,8 @@
     python -m studies.motion har_windows.npz
 
 Windows of a phone's accelerometer and gyroscope, six activities. `cpc` and `simclr` see the windows of 24 people
-without labels; then encoder and classifier are trained together on a share of their labels, and the same network
-from scratch on the same labels. All are tested on six people that none of them has seen.
+without labels. Then encoder and classifier are trained together on a share of their labels, and the same network is
+trained from scratch on the same labels. All are tested on six people who are not in the training data.
 """
 
 import sys

@@ -1,15 +1,15 @@
-"""How much mutual information can InfoNCE prove, and how much is there?
+"""How much mutual information does InfoNCE show, and how much is there?
 
     python -m studies.mutual_information
 
 van den Oord et al., 2018: log N − L is a lower bound on the mutual information of query and key. Poole et al.,
-2019: it can never show more than log N, N the candidates of a query. Here both are measured where the truth is
-known: x and y are Gaussian in d dimensions, each pair of coordinates correlated by ρ, so that
+2019: it cannot exceed log N, N being the candidates of a query. Here both are measured where the truth is known:
+x and y are Gaussian in d dimensions, each pair of coordinates correlated by ρ, so that
 I = −d/2 · log(1 − ρ²).
 
-The critic is −‖Ax − By‖² with A and B random at the start. The truth is in its reach: log p(x | y) is
-−‖x − ρy‖² / (2 (1 − ρ²)) and a constant, and what depends on x alone drops out of a softmax over keys. So what is
-missing is the bound's fault where the true density ratio misses it too, and the training's where it does not.
+The critic is −‖Ax − By‖² with random A and B at the start. It can represent the true density ratio: log p(x | y) is
+−‖x − ρy‖² / (2 (1 − ρ²)) plus a constant, and terms that depend on x alone cancel in a softmax over keys. So a gap that
+the true density ratio shows as well is due to the bound, and any further gap is due to training.
 """
 
 import math

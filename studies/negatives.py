@@ -2,9 +2,9 @@
 
     python -m studies.negatives
 
-He et al., 2020 (MoCo): a dictionary should be large and consistent. Three dictionaries beside each other, each with
-16 to 4,096 negatives a query: the batch (`e2e`), which must grow with its negatives; the memory bank (`bank`), large
-but old; the queue (`moco`), large, and consistent by the momentum copy.
+He et al., 2020 (MoCo): a dictionary should be large and consistent. Three dictionaries are compared, each with 16 to
+4,096 negatives per query: the batch (`e2e`), which must be as large as its negatives; the memory bank (`bank`), which
+is large but outdated; and the queue (`moco`), which is large and consistent thanks to the momentum copy.
 """
 
 from typing import Any

@@ -1,7 +1,7 @@
-"""Where a study's results go: its section of `studies/README.md`, its picture beside it, and what a kill must not lose.
+"""Store a study's results: its section of `studies/README.md`, its picture, and every single measurement.
 
-A measurement is kept, by its settings, in `runs/studies/NAME.jsonl` as soon as it is made. A study that is started
-again takes what is there; delete the file to measure anew.
+Each measurement is written with its settings to `runs/studies/NAME.jsonl` as soon as it is made. A study that is
+started again reuses these measurements; delete the file to measure again.
 """
 
 import json

@@ -3,8 +3,8 @@
     python -m studies.speech fsdd.npz
 
 van den Oord et al., 2018 (CPC). The Free Spoken Digit Dataset: 3,000 clips of ten digits by six speakers. A network
-is trained without labels to tell which frames come next; then a linear probe reads digits and speakers from the
-mean of its contexts, on the takes that are for testing, and digits on a speaker that it has never heard.
+is trained without labels to tell which frames come next. Then a linear probe reads digits and speakers from the mean
+of its contexts, on test recordings, and digits on a speaker that is not in the training data.
 """
 
 import sys

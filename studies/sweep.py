@@ -1,4 +1,4 @@
-"""Lines of runs over one setting: how their figures are told apart from noise, and drawn."""
+"""Compare runs over the values of one setting, with several seeds: rank the values beyond noise, and draw them."""
 
 import statistics
 from collections.abc import Mapping, Sequence

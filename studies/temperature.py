@@ -3,8 +3,8 @@
     python -m studies.temperature
 
 Wu et al., 2018 (InstDisc) took 0.07, He et al., 2020 (MoCo) kept it, and it has been copied since, although MoCo v2
-went to 0.2, and SimCLR's best was 0.1 on ImageNet and 0.5 on CIFAR-10 (Chen et al., 2020). Wang & Isola, 2020, name
-what a temperature trades: how near positives are (alignment) against how far apart all others (uniformity).
+went to 0.2, and SimCLR's best was 0.1 on ImageNet and 0.5 on CIFAR-10 (Chen et al., 2020). Wang & Isola, 2020,
+describe the trade-off: how close positives are (alignment) against how evenly all items are spread (uniformity).
 """
 
 from collections.abc import Collection

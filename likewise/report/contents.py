@@ -31,6 +31,7 @@ from likewise.report.plane import plane
 from likewise.training.learner import ALL, Learner
 from likewise.training.plan_lines import lines
 from likewise.training.trainer import Trainer
+from likewise.views.augmentation import PLAIN
 
 MAPPED = 1000  # items on the map, at most
 SEARCHED = 5000  # training items among which neighbours are searched, at most
@@ -365,9 +366,11 @@ def pairs(trainer: Trainer) -> dict[str, Any]:
     side = max(tiles.shape[1] for tiles in sheets)
     tiles = np.concatenate([pictures.enlarged(each, side) for each in sheets])
     texts = trainer.pairs.texts_shown(batch.partner_data[:n])
+    preset = trainer.recipe.pairs.preset
+    augmentations = "without augmentations" if preset == PLAIN else f"with {preset} augmentations"
     return {
         "title": "Pairs the model was shown",
-        "note": f"The first items of the first step, {trainer.recipe.pairs.preset} augmentations. {shown.task}",
+        "note": f"The first items of the first step, {augmentations}. {shown.task}",
         "sprite": pictures.sheet(tiles),
         "columns": columns,
         "rows": [[column * n + i for column in range(len(columns))] for i in range(n)],
