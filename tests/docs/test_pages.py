@@ -41,6 +41,7 @@ def shows_something(page: Path) -> bool:
     return bool(commands(text)) or bool(examples(text).strip())
 
 
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # an example may leave it to Python to close a file
 @pytest.mark.parametrize("page", [page for page in SHOWING if shows_something(page)], ids=name_of)
 def test_every_command_and_every_example_of_a_page_works(page, tmp_path, monkeypatch):
     text = page.read_text()
