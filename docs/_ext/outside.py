@@ -17,6 +17,7 @@ PAGES = {
     "README.zh.md": "index",
     "CHANGELOG.md": "changelog",
     "CONTRIBUTING.md": "contributing",
+    "SECURITY.md": "security",
     "benchmarks/RESULTS.md": "background/results",
     "studies/README.md": "background/studies",
 }
