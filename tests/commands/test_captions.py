@@ -123,9 +123,9 @@ def test_the_tables_say_what_the_figures_depend_on(run, names):
 
 MISTAKES = {
     "names.txt --layer backbone": "names of classes need an encoder of images and words, and its head, got backbone of",
-    "nowhere.txt": "names of classes not readable: nowhere.txt (no such file or directory)",
+    "nowhere.txt": "cannot read class names: nowhere.txt (no such file or directory)",
     "few.txt": "names must be one a class, 6, got 2",
-    "bytes.txt": "names of classes must be text in UTF-8, got bytes.txt",
+    "bytes.txt": "class names must be UTF-8 text, got bytes.txt",
     "names.txt --template photo": "a template must have one {} for the name, got 'photo'",
     "twice.txt": "names must differ, got 'star' twice",
     "typo.txt": "names must be those of all classes, or in their order, got 'star' and 'triangl'",
