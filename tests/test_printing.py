@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from likewise import printing
 from likewise.cli import app
-from likewise.data.work import counted
+from likewise.data.work import with_progress_bar
 from likewise.training.progress import Screen
 
 # It clears the screen, sets the window's title, overwrites the line, begins another, turns the text around.
@@ -66,7 +66,7 @@ def test_the_bar_of_a_source_that_is_read(monkeypatch):
 
     terminal = Terminal()
     monkeypatch.setattr("sys.stderr", terminal)
-    assert list(counted([[1]], 1, f"reading [bold]{NASTY}", progress=True)) == [[1]]
+    assert list(with_progress_bar([[1]], 1, f"reading [bold]{NASTY}", progress=True)) == [[1]]
     written = terminal.getvalue()
     assert "reading [bold]a\\x1b[2J" in written
     assert not any(part in written for part in ("\x1b[2J", "\x1b]0;", "\x9b", "\u202e"))

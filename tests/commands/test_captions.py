@@ -126,9 +126,9 @@ def test_the_tables_say_what_the_figures_depend_on(run, names):
 
 MISTAKES = {
     "names.txt --layer backbone": "zero-shot classification needs the head of a run trained on captions, got backbone",
-    "nowhere.txt": "names of classes not readable: nowhere.txt (no such file or directory)",
+    "nowhere.txt": "cannot read class names: nowhere.txt (no such file or directory)",
     "few.txt": "there must be one name for each of the 6 classes, got 2 names",
-    "bytes.txt": "names of classes must be text in UTF-8, got bytes.txt",
+    "bytes.txt": "class names must be UTF-8 text, got bytes.txt",
     "names.txt --template photo": "a template must have one {} for the class name, got 'photo'",
     "twice.txt": "names must differ, got 'star' twice",
     "typo.txt": "names must be exactly the class names, or be in their order, got 'star' out of order and 'triangl'",
