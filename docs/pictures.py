@@ -282,7 +282,7 @@ def sensors(chromium: Any, folder: Path) -> None:
         folder / "runs/machines/report.html",
         ["neighbours"],
         at / "sensors-neighbours.png",
-        most=540,
+        most=390,
         width=1060,
     )
 
