@@ -16,7 +16,7 @@ M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 
 
 def keep_freed_memory() -> bool:
-    """Tell glibc to keep freed memory for later tensors, unless the environment forbids it. Return success."""
+    """Tell glibc to keep freed memory, unless the environment forbids it, and return whether it was told."""
     wanted = os.environ.get("LIKEWISE_MALLOC", "")
     if wanted not in ("", "system"):
         raise ValueError(f"LIKEWISE_MALLOC must be empty or system, got {wanted!r}")
