@@ -1,4 +1,4 @@
-"""Read files that may have come from anyone: regular files only, and only as large as they can reasonably be.
+"""Read files from untrusted sources: only regular files, and only up to a maximum size.
 
 Reading a device such as /dev/zero would never end, and opening a named pipe would wait for somebody to write to it.
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def read_bounded(path: str | Path, most: int) -> bytes:
-    """Return the content of a regular file of at most `most` bytes; anything else is an OSError that says why."""
+    """Return the content of a regular file of at most `most` bytes; raise an OSError for anything else."""
     path = Path(path)
     mode = path.stat().st_mode
     if stat.S_ISDIR(mode):

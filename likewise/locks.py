@@ -1,4 +1,4 @@
-"""One writer at a time: a lock file that the system frees when its process ends, however it ends."""
+"""Allow one writer at a time, by a lock file that the system releases when the process ends, even if it is killed."""
 
 import contextlib
 from collections.abc import Iterator
@@ -11,16 +11,16 @@ LOCK = ".lock"  # the lock file of a folder
 
 
 class InUseError(ValueError):
-    """Another process writes to the place that this one was told to write to."""
+    """Another process is writing to the same folder or file."""
 
 
 @contextmanager
 def only_writer(target: Path, lock: Path) -> Iterator[None]:
     """Hold the lock file of `target` while the block runs; raise InUseError if another process holds it.
 
-    The folders that the lock file needs are made, and removed again if the block leaves them empty.
+    The parent folders of the lock file are created, and removed again if the block leaves them empty.
     """
-    made = [folder for folder in lock.parents if not folder.exists()]  # the deepest first
+    created = [folder for folder in lock.parents if not folder.exists()]  # the deepest first
     lock.parent.mkdir(parents=True, exist_ok=True)
     held = FileLock(lock)
     try:
@@ -32,11 +32,11 @@ def only_writer(target: Path, lock: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        # It is removed while it is still held, so nobody can lock it in between. On Windows an open file stays,
-        # and filelock removes it on release.
+        # Remove the file while the lock is held, so that no other process can lock it in between. Windows cannot
+        # delete an open file; there filelock removes it on release.
         with contextlib.suppress(OSError):
             lock.unlink()
         held.release()
-        for folder in made:
-            with contextlib.suppress(OSError):  # something was written there
+        for folder in created:
+            with contextlib.suppress(OSError):  # the folder is not empty
                 folder.rmdir()

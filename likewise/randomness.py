@@ -1,7 +1,8 @@
-"""No random stream is carried along: every draw has a generator of its own, made from what it is for.
+"""Random generators without state: each draw gets a new generator, seeded by (seed, purpose, step).
 
-So a run that was killed and resumed draws what an undisturbed one draws, whatever the number of
-reading threads, and ranks, who draw for the whole batch and take their rows, draw what one process does.
+So a resumed run draws the same numbers as one that was never interrupted, whatever the number of reader
+threads. Every rank draws for the whole batch and takes its rows, so several ranks draw the same numbers
+as one process.
 """
 
 import hashlib
@@ -10,11 +11,11 @@ import torch
 
 
 def generator(seed: int, purpose: str, step: int = 0) -> torch.Generator:
-    """The generator of one purpose at one step; always on the host, so that devices draw the same."""
+    """Return the generator for one purpose at one step, on the CPU, so that all devices draw the same numbers."""
     return torch.Generator().manual_seed(number(seed, purpose, step))
 
 
 def number(seed: int, purpose: str, step: int = 0) -> int:
-    """63 bits that belong to (seed, purpose, step) and to nothing else."""
+    """Return a seed of 63 bits, a hash of (seed, purpose, step)."""
     digest = hashlib.blake2b(f"{seed}/{purpose}/{step}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1

@@ -1,9 +1,9 @@
-"""The rows of all ranks as one batch, their gradient included.
+"""Gather the rows of all ranks into one batch, with their gradient.
 
-The rule that everything here serves: the gradient of every parameter with r ranks of n/r items equals
-that of one process with n items. A rank's loss is a mean over its own queries (or over all of them),
-and the gradients of ranks are averaged; so what other ranks' losses say of this rank's rows has to
-come home summed.
+The rule behind everything here: the gradient of every parameter with r ranks of n/r items equals the
+gradient in one process with n items. A rank's loss is a mean over its own queries (or over all of them),
+and the gradients of the ranks are averaged. So the gradients that the losses of all ranks have for this
+rank's rows must be summed in backward.
 """
 
 import os
@@ -15,7 +15,7 @@ from torch import Tensor
 
 
 class Launched(NamedTuple):
-    """What a launcher says of this process, before ranks have met."""
+    """What the launcher says about this process, known before the process group is initialised."""
 
     rank: int
     world: int
@@ -23,34 +23,35 @@ class Launched(NamedTuple):
 
 
 def launched() -> Launched | None:
-    """Where torchrun or SLURM's srun started this process; None where nobody did."""
-    here = os.environ
-    if "RANK" in here and "WORLD_SIZE" in here:
-        world = int(here["WORLD_SIZE"])
-        return Launched(int(here["RANK"]), world, int(here.get("LOCAL_WORLD_SIZE", world)))
-    # In a shell inside an allocation SLURM's variables are there too, but nobody started ranks.
-    if "SLURM_PROCID" in here and "SLURM_NTASKS" in here and here.get("SLURM_JOB_NAME") not in ("bash", "interactive"):
-        world = int(here["SLURM_NTASKS"])
-        return Launched(int(here["SLURM_PROCID"]), world, world // int(here.get("SLURM_NNODES", 1)))
+    """Return what torchrun or SLURM's srun says about this process, or None if neither has started it."""
+    env = os.environ
+    if "RANK" in env and "WORLD_SIZE" in env:
+        world = int(env["WORLD_SIZE"])
+        return Launched(int(env["RANK"]), world, int(env.get("LOCAL_WORLD_SIZE", world)))
+    # An interactive shell within a SLURM allocation has these variables too, although it is not a rank.
+    if "SLURM_PROCID" in env and "SLURM_NTASKS" in env and env.get("SLURM_JOB_NAME") not in ("bash", "interactive"):
+        world = int(env["SLURM_NTASKS"])
+        return Launched(int(env["SLURM_PROCID"]), world, world // int(env.get("SLURM_NNODES", 1)))
     return None
 
 
 def is_first() -> bool:
-    """Whether this process is, or will be, rank 0; Fabric's own launcher tells its children by LOCAL_RANK."""
-    found = launched()
-    return (found.rank if found else int(os.environ.get("LOCAL_RANK", 0))) == 0
+    """Return whether this process is, or will be, rank 0."""
+    process = launched()
+    # Processes that Lightning Fabric starts by itself have only LOCAL_RANK.
+    return (process.rank if process else int(os.environ.get("LOCAL_RANK", 0))) == 0
 
 
 def device() -> torch.device:
-    """Where this process computes before ranks have met: a machine's ranks take its accelerators in turn."""
-    found, there = torch.accelerator.current_accelerator(), torch.accelerator.device_count()
-    if found is None or not there:
+    """Return the device of this process, without a process group: the ranks of a machine take its devices in turn."""
+    accelerator, devices = torch.accelerator.current_accelerator(), torch.accelerator.device_count()
+    if accelerator is None or not devices:
         return torch.device("cpu")
-    rank = launched()
-    if rank is None:
-        return found
-    local = os.environ.get("LOCAL_RANK") or os.environ.get("SLURM_LOCALID") or rank.rank
-    return torch.device(found.type, int(local) % there)
+    process = launched()
+    if process is None:
+        return accelerator
+    local_rank = os.environ.get("LOCAL_RANK") or os.environ.get("SLURM_LOCALID") or process.rank
+    return torch.device(accelerator.type, int(local_rank) % devices)
 
 
 def count() -> int:
@@ -62,14 +63,14 @@ def index() -> int:
 
 
 def gather(rows: Tensor) -> Tensor:
-    """Rows (n, ...) of every rank, in rank order (r · n, ...); every rank brings equally many."""
+    """Return the rows (n, ...) of all ranks in rank order, (r · n, ...); every rank must have equally many."""
     if count() == 1:
         return rows
     return _Gather.apply(rows) if rows.requires_grad else _all_gather(rows)  # type: ignore[no-untyped-call]
 
 
 def mean(number: Tensor) -> Tensor:
-    """The mean over ranks of a number that carries no gradient."""
+    """Return the mean over ranks of a tensor, without gradient."""
     if count() == 1:
         return number
     total = number.detach().clone()
@@ -78,7 +79,7 @@ def mean(number: Tensor) -> Tensor:
 
 
 def any_of(flag: bool, device: torch.device) -> bool:
-    """Whether any rank says yes; all ranks must ask."""
+    """Return whether the flag is set on any rank; all ranks must call this."""
     if count() == 1:
         return flag
     raised = torch.tensor(float(flag), device=device)

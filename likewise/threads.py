@@ -1,4 +1,4 @@
-"""Threads that read or answer beside the one that computes, each on a single core.
+"""Threads that read data or answer requests while another thread trains, each on a single core.
 
 A large PyTorch operator shares its work with a team of OpenMP threads, and every thread that calls one gets a team of
 its own. Once there are more threads in teams than cores, libgomp no longer lets any team wait actively: each parallel
@@ -15,7 +15,7 @@ import torch
 
 @contextmanager
 def single_core_pool(workers: int, name: str) -> Iterator[ThreadPoolExecutor]:
-    """A pool of threads whose PyTorch operators run in the calling thread alone."""
+    """Provide a pool of threads in which PyTorch operators use only the calling thread."""
     with restored_thread_count(), ThreadPoolExecutor(workers, name, initializer=use_one_core) as pool:
         yield pool
 
@@ -27,7 +27,7 @@ def use_one_core() -> None:
 
 @contextmanager
 def restored_thread_count() -> Iterator[None]:
-    """Undo, at the end, what `use_one_core` in other threads did to threads that are started later.
+    """Restore the number of threads at the end, so that `use_one_core` does not affect threads that are started later.
 
     `torch.set_num_threads` acts on the calling thread, and on every thread that calls its first operator afterwards.
     """

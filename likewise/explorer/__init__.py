@@ -1,1 +1,1 @@
-"""A page to look into a run: its map, its neighbours, its curves. `likewise explore RUN` serves it."""
+"""A web page to explore a run: a map of its items, their neighbours, its curves. `likewise explore RUN` serves it."""

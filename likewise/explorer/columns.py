@@ -1,4 +1,4 @@
-"""What items can be coloured by: label, cluster, group, and any column beside them."""
+"""The columns by which items can be coloured: label, cluster, group, and columns of the data or of a table."""
 
 import contextlib
 import csv
@@ -17,23 +17,23 @@ from likewise.data.builtin import needed
 from likewise.data.columns import ARRAYS, CAPTIONS
 from likewise.search.exact import Places
 
-FEW = 20  # different whole numbers are names up to here, and beyond a scale
-MOST_CLASSES = 2_000  # different names; with more a column tells no items apart
+FEW = 20  # up to so many different whole numbers are classes, more are a scale
+MOST_CLASSES = 2_000  # a column with more classes is not offered
 LONGEST_NAME = 200  # letters
-MISSING = ("", "nan", "na", "n/a", "null", "none")  # as tables write it
+MISSING = ("", "nan", "na", "n/a", "null", "none")  # how tables write a missing value
 
 
 @dataclass(frozen=True)
 class Column:
-    """A value of each item: a class by its place, −1 for none, or a number, NaN for none."""
+    """One value per item: the index of a class, −1 if it is missing, or a number, NaN if it is missing."""
 
     name: str
     values: NDArray[np.int32] | NDArray[np.float32]  # (n,)
-    classes: tuple[str, ...] | None  # None: numbers
-    given: Sequence[Any] | None = None  # the values as they were, which may have more digits
+    classes: tuple[str, ...] | None  # None if the values are numbers
+    given: Sequence[Any] | None = None  # the original values, which may have more digits
 
     def told(self, item: int) -> Any:
-        """The value of an item, for people; None where there is none."""
+        """Return the value of an item as it is shown to users, or None if it is missing."""
         if self.given is not None:
             return None if _is_missing(self.given[item]) else self.given[item]
         value = self.values[item].item()
@@ -44,7 +44,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of a CSV or Parquet file in which a column `id` or `path` names the item."""
+    """The rows of a CSV or Parquet file with a column `id` or `path` that names the item."""
 
     path: Path
     rows: Sequence[Mapping[str, Any]]
@@ -52,10 +52,10 @@ class Table:
 
     @classmethod
     def read(cls, path: Path) -> "Table":
-        """The table of a file, which must have such a column."""
+        """Read a table; raise DataError if it has no column `id` or `path`."""
         readers = {".csv": _read_csv, ".parquet": _read_parquet}
         if not path.is_file():
-            raise DataError(f"--table must be a file that is there, got {path}")
+            raise DataError(f"--table must be an existing file, got {path}")
         if path.suffix.lower() not in readers:
             raise DataError(f"--table must be a .csv or .parquet file, got {path}")
         try:
@@ -66,12 +66,12 @@ class Table:
         key = next((name for name in ("id", "path") if name in names), None)
         if key is None:
             raise DataError(
-                f"--table must have a column id or path and a row an item, got {', '.join(names) or 'none'}"
+                f"--table must have a column id or path and a row for each item, got {', '.join(names) or 'none'}"
             )
         return cls(path, rows, key)
 
     def of(self, items: Items) -> dict[str, list[Any]]:
-        """Its other columns, with a value for each item, None where no row names it."""
+        """Return the other columns with one value per item, None for items without a row."""
         if self.key == "path" and items.paths is None:
             raise DataError(f"--table must have a column id, as the items of {items.name} have no paths")
         known = items.paths if self.key == "path" else map(str, range(len(items)))
@@ -91,53 +91,53 @@ class Table:
 
 def _read_csv(path: Path) -> list[Mapping[str, Any]]:
     with path.open(newline="", encoding="utf-8-sig") as file:
-        found = list(csv.DictReader(file))
-    for line, row in enumerate(found, 2):
+        rows = list(csv.DictReader(file))
+    for line, row in enumerate(rows, 2):
         if None in row:
-            raise DataError(f"--table must have {len(row) - 1} cells a row, got more in row {line} of {path}")
-    return list(found)
+            raise DataError(f"--table must have {len(row) - 1} cells in each row, got more in row {line} of {path}")
+    return list(rows)
 
 
 def _read_parquet(path: Path) -> list[Mapping[str, Any]]:
     arrow, parquet = (needed(name, "Parquet", "parquet") for name in ("pyarrow", "pyarrow.parquet"))
     try:
-        found = parquet.read_table(path)
-    except (OSError, ValueError) as error:  # Arrow's own errors are these two
+        table = parquet.read_table(path)
+    except (OSError, ValueError) as error:  # Arrow's errors are subclasses of these two
         raise DataError(f"--table must be a Parquet file, got {path}: {error}") from None
     kinds = arrow.types
     plain = [
         field.name
-        for field in found.schema
+        for field in table.schema
         if not (field.type.num_fields or kinds.is_binary(field.type) or kinds.is_large_binary(field.type))
-    ]  # no vectors, no pictures
-    return found.select(plain).to_pylist()  # type: ignore[no-any-return]
+    ]  # leave out columns of vectors and of pictures
+    return table.select(plain).to_pylist()  # type: ignore[no-any-return]
 
 
 def columns(
     items: Items, clusters: Places, held_out: Places | None, source: Any, table: Table | None
 ) -> dict[str, Column]:
-    """All there is to colour by, by name; label first, where there is one. `held_out` are ids, where they are known."""
-    found = []
+    """Return all columns by name, the label first if there is one. `held_out` are ids of held-out items, if known."""
+    offered = []
     if items.labels is not None:
-        found.append(Column("label", items.labels.astype(np.int32), items.classes))
-    found.append(Column("cluster", clusters.astype(np.int32), tuple(map(str, range(1, int(clusters.max()) + 2)))))
+        offered.append(Column("label", items.labels.astype(np.int32), items.classes))
+    offered.append(Column("cluster", clusters.astype(np.int32), tuple(map(str, range(1, int(clusters.max()) + 2)))))
     if held_out is not None:
         is_held_out = np.isin(np.arange(len(items)), held_out)
-        found.append(Column("part", is_held_out.astype(np.int32), ("trained on", "held out")))
+        offered.append(Column("part", is_held_out.astype(np.int32), ("trained on", "held out")))
     if items.groups is not None:
-        found += made("group", items.groups.tolist())
+        offered += made("group", items.groups.tolist())
     if (lengths := modalities.of(items.main).lengths(items.main)) is not None:
-        found.append(Column(*lengths, None))
+        offered.append(Column(*lengths, None))
     for name, values in beside(items, source).items():
-        found += made(name, values)
-    taken = {column.name for column in found}
+        offered += made(name, values)
+    taken = {column.name for column in offered}
     for name, values in (table.of(items) if table is not None else {}).items():
-        found += made(f"{name} (table)" if name in taken else name, values)
-    return {column.name: column for column in found}
+        offered += made(f"{name} (table)" if name in taken else name, values)
+    return {column.name: column for column in offered}
 
 
 def made(name: str, values: Sequence[Any]) -> list[Column]:
-    """A column of these, if they tell items apart: of numbers where all are, else of classes."""
+    """Return a column of numbers if all values are numbers, else of classes; none if classes are none or too many."""
     numbers = [np.nan if _is_missing(value) else _number(value) for value in values]
     if None not in numbers:
         row = np.array(numbers, dtype=np.float64)
@@ -153,17 +153,17 @@ def made(name: str, values: Sequence[Any]) -> list[Column]:
 
 
 def beside(items: Items, source: Any) -> dict[str, list[Any]]:
-    """Arrays of an .npz that have one number or word for each item, where none was left out."""
+    """Return the arrays of an .npz source that have one number or text per item; none if items were skipped."""
     if not isinstance(source, str | Path) or Path(source).suffix.lower() != ".npz" or items.skipped:
         return {}
-    found: dict[str, NDArray[Any]] = {}
+    arrays: dict[str, NDArray[Any]] = {}
     with open_npz(Path(source).expanduser(), str(source)) as archive:
         for name in archive.keys:
-            with contextlib.suppress(DataError):  # an array of objects would have to be unpickled
+            with contextlib.suppress(DataError):  # skip an array of objects, which would have to be unpickled
                 shape, dtype = archive.header(name)
                 if name not in (*ARRAYS, CAPTIONS) and shape == (len(items),) and dtype.kind in "iufbU":
-                    found |= archive.read([name])
-    return {name: array.tolist() for name, array in found.items()}
+                    arrays |= archive.read([name])
+    return {name: array.tolist() for name, array in arrays.items()}
 
 
 def _is_missing(value: Any) -> bool:

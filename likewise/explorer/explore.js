@@ -1,22 +1,22 @@
-// The explorer's page: asks the server about the run, and joins map, search, selection and curves.
-// A module, so that its names are its own.
+// The explorer's page: requests data from the server, and connects map, search, selection and curves.
+// A module, so that its names do not clash with those of the other scripts.
 
-const FOUND = 24; // neighbours asked for
-const SOME = 48; // pictures of a selection
-const HOVER = 60; // milliseconds until a name is asked for
-const AGAIN = { status: 700, going: 2000, finished: 10000 }; // milliseconds between questions
-// From least to most, for columns of numbers; lightness grows all the way.
+const FOUND = 24; // neighbours that are requested
+const SOME = 48; // pictures that are shown of a selection
+const HOVER = 60; // milliseconds of hovering before a name is requested
+const AGAIN = { status: 700, going: 2000, finished: 10000 }; // milliseconds between requests
+// The colour scale for columns of numbers, from lowest to highest; lightness always increases.
 const SCALE = [[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [253, 231, 37]];
 
 const byId = (id) => document.getElementById(id);
 
-// Every answer is JSON or bytes; a refusal is one sentence.
+// Requests a path. An answer is JSON, CSV or bytes; an error is one sentence.
 async function ask(path, options) {
   let response;
   try {
     response = await fetch(path, options);
   } catch {
-    throw new Error("The server does not answer: is likewise explore still running?");
+    throw new Error("The server does not answer. Is likewise explore still running?");
   }
   if (!response.ok) {
     const text = await response.text();
@@ -35,7 +35,7 @@ function say(words, kind = "") {
   message.hidden = !words;
 }
 
-// Runs an action of the page; what it is refused is said.
+// Runs an action of the page and shows its error, if there is one.
 async function tried(action) {
   try {
     await action();
@@ -44,16 +44,16 @@ async function tried(action) {
   }
 }
 
-// Of several actions of a kind the last one counts: what an earlier one still waits for is dropped.
-const OVERTAKEN = new Error("something else was asked for meanwhile");
+// If an action is started again before the last one of its kind has finished, the earlier one is abandoned.
+const OVERTAKEN = new Error("a newer request has replaced this one");
 const tickets = {};
 function latest(kind) {
   const mine = (tickets[kind] ?? 0) + 1;
   tickets[kind] = mine;
   return async (answer) => {
-    const found = await answer;
+    const result = await answer;
     if (tickets[kind] !== mine) throw OVERTAKEN;
-    return found;
+    return result;
   };
 }
 
@@ -61,7 +61,7 @@ const wait = (milliseconds) => new Promise((done) => setTimeout(done, millisecon
 const pictureOf = (id, label) => element("img", { src: `/picture/${id}`, alt: label, loading: "lazy" });
 const nameOf = ({ id, path, caption }) => caption ?? path ?? `item ${number(id)}`;
 
-// ---- the map, and what is chosen on it
+// ---- the map
 
 const scene = { about: null, ids: null, placeOf: new Map(), columns: new Map(), column: null, lit: null, selection: [] };
 const tip = element("div", { class: "tip", role: "status", hidden: "" });
@@ -98,7 +98,7 @@ async function begin() {
   byId("note").textContent = about.note;
   byId("doubt").replaceChildren(...about.doubt ? [element("li", {}, about.doubt)] : []);
   byId("words").disabled = byId("ask").disabled = false;
-  byId("words").placeholder = about.words ? "Words, or an id" : "An id, or part of a name";
+  byId("words").placeholder = about.words ? "Text, or an id" : "An id, or part of a name";
   byId("file-label").hidden = !about.takes;
   byId("file").accept = about.takes ? `${about.takes}/*` : "";
   const choices = about.columns.map((column, place) => element("option", { value: place }, column.name));
@@ -157,7 +157,7 @@ function namesLegend(called, classes, values, style) {
     node.append(mark, element("span", { dir: "auto" }, text), element("small", {}, number(counts[c])));
     return node;
   });
-  const more = `and ${number(classes.length - NAMED)} more, told apart by hue`;
+  const more = `and ${number(classes.length - NAMED)} more, distinguished by hue`;
   const legend = element("div", { class: "legend" }, ...nodes);
   return classes.length > NAMED ? [legend, element("p", { class: "note" }, more)] : [legend];
 }
@@ -170,7 +170,7 @@ function scaleLegend(called, low, high) {
     bar, ends);
 }
 
-// All but the outermost hundredth on either side, which would leave one colour for the rest.
+// The range of values without the outermost hundredth on either side: a few extreme values would leave one colour for all.
 function range(values) {
   const known = values.filter((value) => !Number.isNaN(value)).sort();
   if (!known.length) return [0, 1];
@@ -183,7 +183,7 @@ function between(share) {
   return (0xff000000 | (b << 16) | (g << 8) | r) >>> 0;
 }
 
-// ---- what was found: neighbours of an item, of a file, of words
+// ---- search results: the neighbours of an item, of a file, of a text
 
 const tileOf = (item) => {
   const label = [nameOf(item), item.label && `label ${item.label}`].filter(Boolean).join(", ");
@@ -200,12 +200,12 @@ function show(query, title, items) {
   byId("query").replaceChildren(...query);
   byId("found-title").textContent = items.length ? title : "Nothing found";
   byId("neighbours").replaceChildren(...items.map(tileOf));
-  if (hadFocus) byId("found-title").focus(); // not back to the top of the page
+  if (hadFocus) byId("found-title").focus(); // so that the focus does not return to the top of the page
   map.look(null);
   map.mark(items.map(({ id }) => scene.placeOf.get(id)).filter((i) => i != null));
 }
 
-// The address says which item is looked at, so that Back goes to the one before.
+// The current item is part of the address, so that the Back button returns to the one before.
 function goTo(id) {
   if (location.hash === `#${id}`) tried(follow);
   else location.hash = `#${id}`;
@@ -226,14 +226,14 @@ async function follow() {
   say("");
   show([element("h2", { dir: "auto" }, told.name), element("div", { class: "item" }, picture,
     element("div", {}, ...captions, element("dl", {}, element("dt", {}, "id"), element("dd", {}, String(id)), ...values))),
-  ...sound], "Most like it", items);
+  ...sound], "Most similar items", items);
   map.look(scene.placeOf.get(Number(id)) ?? null);
 }
 
 async function search(words) {
   const text = words.trim();
   if (!text) return;
-  if (/^(0|[1-9]\d*)$/.test(text)) { // 005 is part of a name
+  if (/^(0|[1-9]\d*)$/.test(text)) { // an id; 005 would be part of a name
     goTo(text);
     return;
   }
@@ -241,26 +241,26 @@ async function search(words) {
   const { by, found, count, note } = await latest("found")(ask(`/find?k=${FOUND}&words=${encodeURIComponent(text)}`));
   say("");
   const first = count > found.length ? `, the first ${number(found.length)}` : "";
-  const title = by === "words" ? "Most like these words"
-    : `${number(count)} item${count === 1 ? "" : "s"} with it in their name${first}`;
-  const tiles = by === "words" ? found : found.map((item) => ({ ...item, label: null })); // by name: the name is shown
+  const title = by === "words" ? "Most similar to this text"
+    : `${number(count)} item${count === 1 ? "" : "s"} with this in the name or label${first}`;
+  const tiles = by === "words" ? found : found.map((item) => ({ ...item, label: null })); // show names, not labels
   show([element("h2", { dir: "auto" }, `“${text}”`)], title, tiles);
   if (note) say(note, "bad");
-  if (!found.length && by === "name") say("No name or label has it; this run knows no words beyond them.");
+  if (!found.length && by === "name") say("No name or label contains this. Only runs of clip can be searched by other words.");
 }
 
 async function upload(file) {
   if (!scene.about?.takes) return;
   if (file.size > scene.about.most_bytes) {
-    throw new Error(`At most ${scene.about.most_bytes >> 20} MiB are taken, got ${number(file.size / 2 ** 20)} MiB.`);
+    throw new Error(`At most ${scene.about.most_bytes >> 20} MiB are accepted, got ${number(file.size / 2 ** 20)} MiB.`);
   }
-  say(`Searching for what is like ${file.name} …`);
+  say(`Searching for items similar to ${file.name} …`);
   const options = { method: "POST", body: file, headers: { "X-Name": encodeURIComponent(file.name) } };
   const items = await latest("found")(ask(`/upload?k=${FOUND}`, options));
   say("");
   const preview = scene.about.takes === "image"
     ? [element("img", { class: "preview", src: URL.createObjectURL(file), alt: `Picture of ${file.name}` })] : [];
-  show([element("h2", { dir: "auto" }, file.name), ...preview], "Most like this file", items);
+  show([element("h2", { dir: "auto" }, file.name), ...preview], "Most similar to this file", items);
 }
 
 // ---- the selection
@@ -281,7 +281,7 @@ async function exported() {
   const url = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
   element("a", { href: url, download: "items.csv" }).click();
   setTimeout(() => URL.revokeObjectURL(url), 10000);
-  say(`${number(scene.selection.length)} items are in items.csv.`);
+  say(`Saved ${number(scene.selection.length)} item${scene.selection.length === 1 ? "" : "s"} to items.csv.`);
 }
 
 // ---- training: curves, and the dictionary's meters
@@ -289,11 +289,11 @@ async function exported() {
 let rows = -1, server = null;
 async function train() {
   const run = await ask("/curves");
-  if (server != null && server !== run.id) location.reload(); // another explorer answers here by now
+  if (server != null && server !== run.id) location.reload(); // the server was restarted
   server = run.id;
   document.title = byId("title").textContent = run.title;
   byId("step").textContent = run.finished ? `Finished after ${number(run.step)} steps.`
-    : run.rows ? `Step ${number(run.step)}, logged ${number(run.ago)} s ago; not finished.` : "No step was logged yet.";
+    : run.rows ? `Step ${number(run.step)}, logged ${number(run.ago)} s ago; not finished.` : "No step has been logged yet.";
   if (run.rows !== rows) {
     rows = run.rows;
     byId("warnings").replaceChildren(...run.warnings.map((text) => element("li", {}, text)));
@@ -325,7 +325,7 @@ async function watch() {
   }
 }
 
-// Draws how much is done of what the page waits for, 0 to 1; null where nobody knows.
+// Shows the share of the current task that is done, 0 to 1; null hides the bar.
 function showShare(share) {
   const bar = byId("progress"), percent = Math.floor(100 * (share ?? 0));
   bar.hidden = share == null;
@@ -339,12 +339,12 @@ async function arrive() {
     showShare(ready ? null : share);
     if (ready) return begin();
     if (failed) throw new Error(said);
-    if (byId("message").textContent !== said) say(said); // said again it would be read aloud again
+    if (byId("message").textContent !== said) say(said); // screen readers would read it aloud again
     await wait(AGAIN.status);
   }
 }
 
-// ---- light and dark: what the machine prefers, until a button says otherwise
+// ---- light and dark: the preference of the system, until the button is pressed
 
 const darkRules = [...document.styleSheets].flatMap((sheet) => [...sheet.cssRules])
   .filter((rule) => rule instanceof CSSMediaRule && rule.conditionText.includes("prefers-color-scheme: dark"));
@@ -372,14 +372,14 @@ byId("search").addEventListener("submit", (event) => {
 });
 byId("file").addEventListener("change", ({ target }) => {
   if (target.files.length) tried(() => upload(target.files[0]));
-  setTimeout(() => { target.value = ""; }); // the same file may be chosen again
+  setTimeout(() => { target.value = ""; }); // so that choosing the same file again is noticed
 });
 byId("column").addEventListener("change", ({ target }) => tried(() => colourBy(Number(target.value))));
 byId("export").addEventListener("click", () => tried(exported));
 byId("clear").addEventListener("click", () => { map.choose([]); choose([]); });
 addEventListener("hashchange", () => tried(follow));
 
-// A file may be dropped anywhere.
+// A file may be dropped anywhere on the page.
 const hasFile = (event) => scene.about?.takes && event.dataTransfer?.types.includes("Files");
 addEventListener("dragover", (event) => {
   event.preventDefault();

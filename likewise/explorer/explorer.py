@@ -1,4 +1,4 @@
-"""A run while it is looked at: its curves from the first step on, its scene once it has an encoder."""
+"""The state of the explorer: a run's curves from its first step on, and its scene once it has an encoder."""
 
 import secrets
 import threading
@@ -16,13 +16,13 @@ from likewise.explorer.scene import Scene
 from likewise.report.contents import charts, name_of
 from likewise.training.run import Run
 
-WATCHED = 0.5  # seconds between looks at a run that goes on
-MOST_FOUND = 100
-MOST_POINTS = 1_000  # of a curve: more than there are pixels for
+WATCHED = 0.5  # seconds between checks whether the run has finished
+MOST_FOUND = 100  # results of a search
+MOST_POINTS = 1_000  # of a curve: more than the chart has pixels
 
 
 class Explorer:
-    """A run, and the scene that is made of it once it has an encoder."""
+    """A run, and the scene that a thread builds once the run has an encoder."""
 
     def __init__(
         self,
@@ -35,11 +35,11 @@ class Explorer:
         self.make_scene = make_scene
         self.scene: Scene | None = None
         self.failed = False
-        self.said = "The run is not finished: its map comes when it is."
-        self.share: float | None = None  # of what is said to be going on, how much is done
-        self.id = secrets.token_hex(8)  # a page that was opened before this one began asks for another
-        self.one_at_a_time = threading.Lock()  # decoding and encoding: what memory they take is bounded
-        self._curves: tuple[Any, dict[str, Any]] = (None, {})  # what was told last, and of which file
+        self.said = "The map will appear when the run is finished."
+        self.share: float | None = None  # how much of the current task is done
+        self.id = secrets.token_hex(8)  # by which a page notices that the server was restarted, and reloads
+        self.one_at_a_time = threading.Lock()  # for decoding and encoding, to limit the memory that they take
+        self._curves: tuple[Any, dict[str, Any]] = (None, {})  # the state of the file, and what was read from it
         threading.Thread(target=self._watch, daemon=True).start()
 
     def _watch(self) -> None:
@@ -50,7 +50,7 @@ class Explorer:
             self.scene = scene
             if scene.doubt:
                 self.warn(f"note: {scene.doubt}")
-        except Exception as error:  # said on the page too; a thread that dies says it to nobody
+        except Exception as error:  # shown on the page, because an exception in a thread would go unnoticed
             kind = "" if isinstance(error, ValueError | OSError) else f"{type(error).__name__}: "
             self.failed, self.said, self.share = True, kind + " ".join(str(error).split()), None
             self.warn(f"no map: {self.said}")
@@ -59,7 +59,7 @@ class Explorer:
         self.said, self.share = words, share
 
     def status(self) -> dict[str, Any]:
-        """Whether there is a map, and if not, why, and how much of what it waits for is done, 0 to 1."""
+        """Return whether the map is ready, and if not, what is being done, and the share of it that is done, 0 to 1."""
         return {
             "id": self.id,
             "ready": self.scene is not None,
@@ -69,7 +69,7 @@ class Explorer:
         }
 
     def about(self, scene: Scene) -> dict[str, Any]:
-        """What the page has to know before it draws."""
+        """Return what the page has to know before it draws the map."""
         searcher = scene.searcher
         count, drawn = len(searcher.items), len(scene.drawn)
         which = f"{count:,} items" if drawn == count else f"{drawn:,} of {count:,} items"
@@ -85,13 +85,13 @@ class Explorer:
         }
 
     def curves(self) -> dict[str, Any]:
-        """The run so far: its charts, and the last reading of every meter. A file that stayed the same is read once."""
+        """Return the charts and the last values of the meters; the file is only read again if it has changed."""
         path = self.run.folder / "metrics.jsonl"
         finished = (self.run.folder / "encoder.safetensors").exists()
         status = path.stat() if path.exists() else None
-        seen = finished, status and (status.st_mtime_ns, status.st_size)
-        if self._curves[0] != seen:
-            self._curves = seen, self._read_curves(finished)
+        state = finished, status and (status.st_mtime_ns, status.st_size)
+        if self._curves[0] != state:
+            self._curves = state, self._read_curves(finished)
         return self._curves[1] | {"ago": None if status is None else round(max(0, time.time() - status.st_mtime))}
 
     def _read_curves(self, finished: bool) -> dict[str, Any]:
@@ -114,7 +114,7 @@ class Explorer:
         }
 
     def told(self, scene: Scene, item: int) -> dict[str, Any]:
-        """What is known of an item, its columns too."""
+        """Return the name, captions and column values of an item."""
         items = scene.searcher.items
         values = {name: column.told(item) for name, column in scene.columns.items()}
         path = items.paths[item] if items.paths is not None else None
@@ -127,7 +127,7 @@ class Explorer:
         }
 
     def called(self, scene: Scene, part: str) -> tuple[list[dict[str, Any]], int]:
-        """The first items whose name, captions or label have these letters, and how many have."""
+        """Return the first items with `part` in their name, captions or label, and how many there are."""
         items, part, found, count = scene.searcher.items, part.casefold(), [], 0
         labels = items.labels.tolist() if items.labels is not None else None
         for item in range(len(items)):
@@ -141,7 +141,7 @@ class Explorer:
 
 
 def meters(last: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The dictionary's own figures at the last step; a share is drawn as one."""
+    """Return the dictionary's figures at the last step; `most` is 1 for shares, which are drawn as bars."""
     known = [
         ("keys", last.get("size"), None),
         ("filled", last.get("fill"), 1),

@@ -1,4 +1,4 @@
-"""Files that come and go: originals of items, nothing else; uploads, bounded before they are decoded."""
+"""Files that are sent and received: originals of items, and uploads, which are checked before they are decoded."""
 
 import asyncio
 import tempfile
@@ -11,8 +11,8 @@ from likewise.data import DataError, images
 from likewise.search.searcher import Searcher, reason
 
 MOST_BYTES = 32 << 20  # of an upload
-MOST_UPLOADS, MOST_OF_CLIENT = 8, 4  # at once, in all and from one address: so many bodies are in memory at most
-SECONDS = 60.0  # until an upload must have arrived
+MOST_UPLOADS, MOST_OF_CLIENT = 8, 4  # at once, in total and from one address, to limit the memory that bodies take
+SECONDS = 60.0  # in which an upload must arrive
 KINDS = {
     **{ending: f"image/{ending}" for ending in ("png", "webp", "bmp", "gif", "avif", "heic", "heif")},
     **dict.fromkeys(("jpg", "jpeg"), "image/jpeg"),
@@ -22,12 +22,12 @@ KINDS = {
 }
 
 
-class TooLarge(ValueError):  # noqa: N818 - said to people
-    """More than this server takes, in one sentence."""
+class TooLarge(ValueError):  # noqa: N818 - its message is shown to users
+    """An upload that is larger than the server accepts."""
 
 
 def original(root: Path | None, name: str | None) -> tuple[Path, str] | None:
-    """The file of an item and its kind, if its path leads nowhere out of the folder."""
+    """Return the file of an item and its media type, or None if it is not an image or sound within the folder."""
     kind = KINDS.get(images.extension(name or ""))
     if root is None or name is None or kind is None:
         return None
@@ -35,29 +35,29 @@ def original(root: Path | None, name: str | None) -> tuple[Path, str] | None:
     return (path, kind) if path.is_relative_to(folder) and path.is_file() else None
 
 
-class TooMany(ValueError):  # noqa: N818 - said to people
-    """Another upload while enough are under way, in one sentence."""
+class TooMany(ValueError):  # noqa: N818 - its message is shown to users
+    """An upload while as many as allowed are already in progress."""
 
 
-class TooSlow(ValueError):  # noqa: N818 - said to people
-    """An upload that did not arrive in time, in one sentence."""
+class TooSlow(ValueError):  # noqa: N818 - its message is shown to users
+    """An upload that did not arrive in time."""
 
 
 class Uploads:
-    """The bodies that are being received or worked on: so many in all, and fewer from one client.
+    """Limits how many uploads are received or processed at once, in total and from one client.
 
-    A body that does not arrive ends after `SECONDS`, so that clients which stall cannot keep others out for long.
+    An upload that does not arrive is ended after `SECONDS`, so that a stalled client cannot block others for long.
     """
 
     def __init__(self) -> None:
-        self.under_way: Counter[str] = Counter()  # by the client's address; only the event loop's thread counts
+        self.under_way: Counter[str] = Counter()  # by client address; only changed in the thread of the event loop
 
     @contextmanager
     def one_of(self, client: str) -> Iterator[None]:
-        """Count an upload of a client until the block ends, or refuse it."""
+        """Count an upload of a client until the block ends; raise TooMany if there are too many already."""
         if self.under_way[client] >= MOST_OF_CLIENT or self.under_way.total() >= MOST_UPLOADS:
-            most = f"at most {MOST_OF_CLIENT} uploads of one client are taken at once, and {MOST_UPLOADS} of all"
-            raise TooMany(f"{most}: try again when one of them has ended")
+            most = f"at most {MOST_OF_CLIENT} uploads per client, and {MOST_UPLOADS} in total, are accepted at once"
+            raise TooMany(f"{most}: try again when one has finished")
         self.under_way[client] += 1
         try:
             yield
@@ -68,16 +68,16 @@ class Uploads:
 
 
 async def received(stream: AsyncIterator[bytes], announced: str | None, most: int = MOST_BYTES) -> bytearray:
-    """A body, read no further than it may be long, and waited for no longer than `SECONDS`."""
+    """Receive a body of at most `most` bytes within `SECONDS`; `announced` is its Content-Length header."""
     if announced is not None and announced.isdigit() and int(announced) > most:
-        raise TooLarge(f"at most {most / 2**20:,.3g} MiB are taken, got {int(announced) / 2**20:,.3g} MiB")
+        raise TooLarge(f"at most {most / 2**20:,.3g} MiB are accepted, got {int(announced) / 2**20:,.3g} MiB")
     body = bytearray()
     try:
         async with asyncio.timeout(SECONDS):
             async for part in stream:
                 body += part
                 if len(body) > most:
-                    raise TooLarge(f"at most {most / 2**20:,.3g} MiB are taken, got more")
+                    raise TooLarge(f"at most {most / 2**20:,.3g} MiB are accepted, got more")
     except TimeoutError:
         raise TooSlow(f"an upload must arrive within {SECONDS:g} seconds, got {len(body):,} bytes by then") from None
     return body
@@ -85,7 +85,7 @@ async def received(stream: AsyncIterator[bytes], announced: str | None, most: in
 
 @contextmanager
 def uploaded(content: bytearray, searcher: Searcher, name: str) -> Iterator[Path]:
-    """A body as a file whose header has been seen to promise no more than is taken."""
+    """Write an upload to a temporary file, after checking by its header that it is not too large to decode."""
     with tempfile.TemporaryDirectory(prefix="likewise-") as folder:
         path = Path(folder) / "upload"
         path.write_bytes(content)
@@ -93,7 +93,7 @@ def uploaded(content: bytearray, searcher: Searcher, name: str) -> Iterator[Path
             _check(path, searcher, name)
         except ValueError:
             raise
-        except Exception as error:  # whatever a decoder says of a damaged header
+        except Exception as error:  # decoders raise nearly anything on a damaged header
             raise DataError(f"{name} cannot be read: {reason(error)}") from None
         yield path
 
@@ -107,4 +107,4 @@ def _check(path: Path, searcher: Searcher, name: str) -> None:
 
 def _bound(got: int, most: int, what: str, name: str) -> None:
     if got > most:
-        raise TooLarge(f"at most {most:,} {what} are taken, got {got:,} in {name}")
+        raise TooLarge(f"at most {most:,} {what} are accepted, got {got:,} in {name}")

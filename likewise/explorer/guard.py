@@ -1,4 +1,8 @@
-"""Who may ask: only pages of this server, by a name that is its own, and with its token where others can reach it."""
+"""Reject requests that do not come from the server's own page.
+
+The Host header must name this server, the Origin must be its own page, and if other machines can reach the server, the
+request must carry its token.
+"""
 
 import contextlib
 import ipaddress
@@ -13,10 +17,11 @@ from starlette.requests import cookie_parser
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-# A name or an IPv4 address, or an IPv6 address in brackets; then a port. No user before an @, nothing behind the port.
+# A name, an IPv4 address or an IPv6 address in brackets, then a port. Neither a user before an @ nor a path is allowed.
 HOST = re.compile(r"(?:(?P<name>[a-z0-9._-]+)|\[(?P<address>[0-9a-f:.]*:[0-9a-f:.]*)\])(?::[0-9]{1,5})?")
 
-# The page runs its own scripts and talks to its own server; nothing may frame it, and no file passes for another kind.
+# The page may only run its own scripts and talk to its own server, other sites may not embed it in a frame, and
+# browsers must not guess the type of a file.
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
     "img-src 'self' data: blob:; media-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
@@ -28,7 +33,7 @@ HEADERS = {
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach it."""
+    """Return whether only this machine can reach the address `host`."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -36,17 +41,17 @@ def is_loopback(host: str) -> bool:
 
 
 class Guard:
-    """Refuses requests with a forged Host, from other sites, or without the token, before anything else sees them."""
+    """Middleware that rejects requests with a forged Host, from other sites, or without the token."""
 
     def __init__(self, app: ASGIApp, host: str, port: int, token: str | None) -> None:
         self.app, self.host, self.token = app, host, token
-        self.cookie = f"likewise-{port}"  # browsers share cookies between the ports of a machine
+        self.cookie = f"likewise-{port}"  # with the port, because browsers share cookies between the ports of a machine
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
             return
-        if scope["type"] != "http":  # nobody here speaks anything else
+        if scope["type"] != "http":  # there are no websockets here
             await send({"type": "websocket.close", "code": 1008})
             return
 
@@ -56,30 +61,30 @@ class Guard:
             await send(message)
 
         refused = self.refused(Headers(scope=scope), scope)
-        # A request that turns into nonsense behind its head has been answered by uvicorn: there is nobody to answer.
+        # If the body of a request is malformed, uvicorn has already answered, and sending another answer raises this.
         with contextlib.suppress(LocalProtocolError):
             await (refused or self.app)(scope, receive, guarded)
 
     def refused(self, headers: Headers, scope: Scope) -> Response | None:
-        """The answer to a request that may not pass."""
+        """Return the error response to a request that is rejected, or None if it may pass."""
         if len(headers.getlist("host")) != 1 or not self.is_own(headers["host"]):
             got = headers.get("host", "none")[:100]
             return PlainTextResponse(f"Host must be a name of this server, got {got}", 403)
         origin = headers.get("origin")
         if origin is not None and origin not in (f"http://{headers['host']}", f"https://{headers['host']}"):
-            return PlainTextResponse(f"only its own page may ask this server, got the origin {origin[:100]}", 403)
+            return PlainTextResponse(f"Origin must be this server's own page, got {origin[:100]}", 403)
         if self.token is None or self.knows(headers):
             return None
         given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
         if scope["path"] == "/" and self.is_token(given):
-            response = RedirectResponse("/", 303)  # so that the token does not stay in the address
-            # Not strict: a link in a chat or mail leads here from another site. What changes anything asks for Origin.
+            response = RedirectResponse("/", 303)  # so that the token does not stay in the address bar
+            # Not strict, because a link in a chat or a mail comes from another site. POST requests carry an Origin.
             response.set_cookie(self.cookie, self.token, httponly=True, samesite="lax")
             return response
-        return PlainTextResponse("a token is needed: open the address that likewise explore has printed", 401)
+        return PlainTextResponse("a token is needed: open the address that likewise explore printed", 401)
 
     def is_own(self, host: str) -> bool:
-        """Whether a Host header names this server. A name that leads here by someone else's doing does not."""
+        """Return whether a Host header names this server, and not a foreign name that resolves to this machine."""
         parts = HOST.fullmatch(host.lower())
         if parts is None:
             return False
@@ -92,13 +97,13 @@ class Guard:
             ipaddress.ip_address(name)
         except ValueError:
             return False
-        return True  # addresses cannot be made to lead elsewhere
+        return True  # unlike a name, an address cannot be redirected to this server by somebody else
 
     def knows(self, headers: Headers) -> bool:
-        """Whether the token came with the request, as a cookie or for programs as a bearer's."""
-        kept = cookie_parser(headers.get("cookie", "")).get(self.cookie, "")
+        """Return whether the request carries the token, as a cookie or, from programs, as a bearer token."""
+        cookie = cookie_parser(headers.get("cookie", "")).get(self.cookie, "")
         scheme, _, bearer = headers.get("authorization", "").partition(" ")
-        return self.is_token(kept) or (scheme == "Bearer" and self.is_token(bearer))
+        return self.is_token(cookie) or (scheme == "Bearer" and self.is_token(bearer))
 
     def is_token(self, given: str) -> bool:
         return self.token is not None and secrets.compare_digest(given.encode(), self.token.encode())

@@ -1,4 +1,4 @@
-"""Where items lie on the map, and in which clusters: quick also for very many."""
+"""Lay out items on the map and cluster them, fast enough for very many items."""
 
 from collections.abc import Callable
 
@@ -11,30 +11,34 @@ from likewise.report.plane import plane
 from likewise.search import exact
 from likewise.search.exact import Places, Rows
 
-LANDMARKS = 5_000  # items that t-SNE places; the others lie between them
-BETWEEN = 4  # landmarks that decide where another lies
+LANDMARKS = 5_000  # items that t-SNE lays out; others are placed between them
+BETWEEN = 4  # landmarks between which another item is placed
 CLUSTERS, MOST_CLUSTERS = 10, 50
 
 
 def laid_out(units: Rows, tell_share: Callable[[float], None] = lambda share: None) -> tuple[str, NDArray[np.float32]]:
-    """What was done, and places (n, 2) in 0 to 1 of unit rows (n, d); `tell_share` is called as t-SNE proceeds."""
+    """Lay out unit rows (n, d), and return a description of the map and points (n, 2) in 0 to 1.
+
+    `tell_share` is called with the share of t-SNE that is done.
+    """
     landmarks = spread(np.arange(len(units)), LANDMARKS)
-    name, found = plane(units[landmarks], tell_share)
+    name, landmark_points = plane(units[landmarks], tell_share)
     if len(landmarks) == len(units):
-        return name, found
+        return name, landmark_points
     similarity, nearest = exact.search(units[landmarks], units, BETWEEN, None)
-    # In units of how much less like the last of them is than the first: near a landmark is near it on the map.
+    # Relative to the difference between the first and the last landmark, so that a landmark much more similar than the
+    # others determines the point alone.
     spans = np.maximum(similarity[:, :1] - similarity[:, -1:], 1e-6)
     weights = np.exp(4 * (similarity - similarity[:, :1]) / spans)[:, :, None]
-    points = (found[nearest] * weights).sum(axis=1) / weights.sum(axis=1)
-    points[landmarks] = found
-    return f"{name} of {len(landmarks):,} items; the others lie between those they are most like", points
+    points = (landmark_points[nearest] * weights).sum(axis=1) / weights.sum(axis=1)
+    points[landmarks] = landmark_points
+    return f"{name} of {len(landmarks):,} items; the others lie between the ones most similar to them", points
 
 
 def clusters(units: Rows, classes: int) -> Places:
-    """A cluster (n,) for each of unit rows (n, d), the largest first: k-means, which sees no label."""
+    """Return the k-means cluster (n,) of each of unit rows (n, d), numbered from the largest cluster on."""
     count = min(len(units), min(classes, MOST_CLUSTERS) if classes > 1 else CLUSTERS)
-    found = MiniBatchKMeans(count, n_init=3, batch_size=2048, random_state=0).fit_predict(units)
-    sizes = np.bincount(found, minlength=count)
-    places: Places = np.argsort(np.argsort(-sizes, kind="stable"), kind="stable")[found]
-    return places
+    assigned = MiniBatchKMeans(count, n_init=3, batch_size=2048, random_state=0).fit_predict(units)
+    sizes = np.bincount(assigned, minlength=count)
+    by_size: Places = np.argsort(np.argsort(-sizes, kind="stable"), kind="stable")[assigned]
+    return by_size

@@ -1,14 +1,15 @@
-// Many points on a canvas, to be moved, zoomed, chosen and selected. Each frame is written pixel by pixel into one
-// picture, which takes a few milliseconds for 50,000 points in any browser; rings and outlines are drawn over it.
-// pointMap(stage, {hovered(i), chosen(i), selected(places)}): what the page does with it is in the object returned.
+// A map of many points on a canvas, which can be moved and zoomed, and points clicked and selected. Each frame is written
+// pixel by pixel into one image, which takes a few milliseconds for 50,000 points in any browser; rings and outlines are
+// drawn over it. pointMap(stage, {hovered(i), chosen(i), selected(places)}) takes callbacks, and returns an object with
+// which the page controls the map.
 "use strict";
 
-const EDGE = 36; // pixels around the points, for the tools
-const REACH = 14; // pixels from a point at which it is still meant
+const EDGE = 36; // pixels around the points, for the buttons
+const REACH = 14; // pixels around a point in which a click counts as a click on it
 const OPAQUE = 0.88;
 const FADED = 0.1;
-const MANY = 20000; // points that are drawn smaller, and coarser while they move
-const RESTING = 150; // milliseconds
+const MANY = 20000; // more points than this are drawn smaller, and coarser while they move
+const RESTING = 150; // milliseconds without movement before the map is drawn sharply again
 
 function pointMap(stage, { hovered, chosen, selected }) {
   const words = "Arrow keys go from item to item, Enter shows neighbours, plus and minus zoom, zero shows everything.";
@@ -16,12 +17,12 @@ function pointMap(stage, { hovered, chosen, selected }) {
   const tools = element("div", { class: "tools" });
   stage.append(canvas, tools);
   const pen = canvas.getContext("2d");
-  const view = { scale: 1, x: 0, y: 0 }; // of the unit square, zoomed and moved, in sides of the square
-  let points = new Float32Array(0); // x and y of each in 0..1
-  let paints = new Uint32Array(0); // of each, as the picture's pixels are
-  let squares = null; // 1 for those that are drawn as squares, or null
-  let shown = null; // 1 for those that are not faded, or null for all
-  let picked = null; // the same for the selection
+  const view = { scale: 1, x: 0, y: 0 }; // zoom and offset of the unit square, in units of its side
+  let points = new Float32Array(0); // x and y of each point in 0..1
+  let paints = new Uint32Array(0); // the colour of each point, in the format of the image's pixels
+  let squares = null; // 1 for points that are drawn as squares, or null if none is
+  let shown = null; // 1 for points that are not faded, or null for all
+  let picked = null; // 1 for points in the selection, or null without a selection
   let here = null, looked = null, marks = [], lasso = null, selecting = false;
   let width = 0, height = 0, side = 0, picture = null, pixels = null, asked = 0, moving = 0;
 
@@ -29,7 +30,7 @@ function pointMap(stage, { hovered, chosen, selected }) {
   const left = () => (width - side) / 2, top = () => (height - side) / 2;
   const atX = (i) => left() + (points[2 * i] * view.scale + view.x) * side;
   const atY = (i) => top() + (points[2 * i + 1] * view.scale + view.y) * side;
-  canvas.placeOf = (i) => ({ x: atX(i), y: atY(i) }); // in CSS pixels from the canvas's corner
+  canvas.placeOf = (i) => ({ x: atX(i), y: atY(i) }); // in CSS pixels from the corner of the canvas
   const isOffered = (i) => (!shown || shown[i] === 1) && (!picked || picked[i] === 1);
 
   function invalidate() {
@@ -37,7 +38,7 @@ function pointMap(stage, { hovered, chosen, selected }) {
   }
 
   function measure() {
-    const dense = moving && count() > MANY ? 1 : window.devicePixelRatio || 1; // sharp again once it rests
+    const dense = moving && count() > MANY ? 1 : window.devicePixelRatio || 1; // coarser while it moves
     [width, height] = [stage.clientWidth, stage.clientHeight];
     side = Math.max(1, Math.min(width, height) - 2 * EDGE);
     const [across, down] = [Math.max(1, Math.round(width * dense)), Math.max(1, Math.round(height * dense))];
@@ -58,7 +59,7 @@ function pointMap(stage, { hovered, chosen, selected }) {
     const scale = view.scale * side * dense;
     const [ox, oy] = [(left() + view.x * side) * dense, (top() + view.y * side) * dense];
     const [wide, high] = [canvas.width, canvas.height];
-    for (const offered of shown || picked ? [false, true] : [true]) { // the faded ones lie below
+    for (const offered of shown || picked ? [false, true] : [true]) { // faded points are drawn first, below the others
       const shapes = [
         stamp(radius, offered ? OPAQUE : FADED, Math.hypot),
         stamp(0.9 * radius, offered ? OPAQUE : FADED, (x, y) => Math.max(Math.abs(x), Math.abs(y))),
@@ -83,7 +84,7 @@ function pointMap(stage, { hovered, chosen, selected }) {
     canvas.drawn = { milliseconds: performance.now() - began, points: count() };
   }
 
-  // Red and blue are blended in one product, green in another; shares are in 256ths.
+  // Draws one point. Red and blue are blended in one product, green in another; shares are in 256ths.
   function put({ across, down, shares }, x, y, paint, wide, high) {
     const redBlue = paint & 0xff00ff, green = paint & 0xff00;
     for (let j = 0; j < shares.length; j++) {
@@ -121,7 +122,7 @@ function pointMap(stage, { hovered, chosen, selected }) {
     return best;
   }
 
-  // The nearest item that lies more in the arrow's direction than aside.
+  // Goes to the nearest item that lies more in the direction of the arrow than to its side.
   function step(dx, dy) {
     if (here == null) return hover(nearest({ x: width / 2, y: height / 2 }, Infinity));
     const [x, y] = [atX(here), atY(here)];
@@ -197,7 +198,7 @@ function pointMap(stage, { hovered, chosen, selected }) {
   tools.append(pick, button("in view", "Select all items in view", inView), button("+", "Zoom in", () => zoom(1.5)),
     button("−", "Zoom out", () => zoom(1 / 1.5)), button("all", "Show everything", everything));
 
-  // Pointers: hovering names, a click chooses, dragging moves or draws a selection, two fingers zoom.
+  // Pointers: hovering shows a name, a click chooses, dragging moves or draws a selection, two fingers zoom.
   const fingers = new Map();
   let moved = false;
   const inside = ({ clientX, clientY }) => {
@@ -276,15 +277,15 @@ function pointMap(stage, { hovered, chosen, selected }) {
     canvas,
     place: (given) => { points = given; paints = new Uint32Array(given.length / 2); everything(); },
     paint: (given, asSquares = null) => { [paints, squares] = [given, asSquares]; invalidate(); },
-    light: (mask) => { shown = mask; invalidate(); }, // 1 for each point that is not to fade, or null
+    light: (mask) => { shown = mask; invalidate(); }, // 1 for each point that is not faded, or null
     mark: (places) => { marks = places; invalidate(); },
-    look: (i) => { looked = i; keepInView(i); invalidate(); }, // the item that neighbours are shown of, or null
+    look: (i) => { looked = i; keepInView(i); invalidate(); }, // the item whose neighbours are shown, or null
     choose,
     invalidate,
   };
 }
 
-// A shape around a pixel: across, down and covered share, in 256ths, of each pixel that it touches, smooth at its edge.
+// Returns the pixels of a shape around a centre: their offsets across and down, and how much of each is covered, in 256ths.
 function stamp(radius, opacity, length) {
   const across = [], down = [], shares = [], reach = Math.ceil(radius + 0.5);
   for (let y = -reach; y <= reach; y++) {
@@ -299,7 +300,7 @@ function stamp(radius, opacity, length) {
   return { across: Int16Array.from(across), down: Int16Array.from(down), shares: Int32Array.from(shares) };
 }
 
-// Whether a point is within a polygon: a ray from it crosses the border an odd number of times.
+// Returns whether a point is within a polygon: a ray from it then crosses the border an odd number of times.
 function isWithin(corners, x, y) {
   let odd = false;
   for (let i = 0, j = corners.length - 1; i < corners.length; j = i++) {
@@ -309,7 +310,7 @@ function isWithin(corners, x, y) {
   return odd;
 }
 
-// A colour of CSS, a variable too, as the number that a picture's pixel is (little-endian, as every browser's is).
+// Returns a CSS colour or variable as the number of a pixel in an image (little-endian, as in every browser).
 const onePixel = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
 function packed(text) {
   const styles = getComputedStyle(document.documentElement);

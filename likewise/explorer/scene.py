@@ -1,4 +1,4 @@
-"""What there is to look at: items on a map, what they are coloured by, and the searcher that is asked."""
+"""The scene of the explorer: items on a map, the columns they can be coloured by, and the searcher."""
 
 import contextlib
 import hashlib
@@ -21,20 +21,20 @@ from likewise.search.exact import Places
 from likewise.search.searcher import Searcher
 from likewise.training.plan import split
 
-MOST_DRAWN = 200_000  # items on the map; search looks at all
+MOST_DRAWN = 200_000  # items on the map, at most; a search covers all items
 
 
 @dataclass(frozen=True)
 class Scene:
-    """Items of a source as an encoder sees them."""
+    """The items of a source, laid out by their embeddings."""
 
     searcher: Searcher
     drawn: Places  # (m,): the items on the map
     points: NDArray[np.float32]  # (m, 2) in 0 to 1
-    how: str  # the map was made
+    how: str  # how the map was made
     doubt: str | None  # how the embeddings have collapsed, if they have
     columns: Mapping[str, Column]
-    root: Path | None  # where the items' files lie, if they have any
+    root: Path | None  # the folder of the items' files, if they have files
 
     @classmethod
     def open(
@@ -48,9 +48,9 @@ class Scene:
         trust: bool = False,
         say: Callable[[str, float], None] = lambda words, share: None,
     ) -> "Scene":
-        """The scene of a run's encoder on a source, by default the run's own. What takes long is kept in the run.
+        """Embed and lay out a source, by default the data of the run. The map is saved in the run's folder.
 
-        `say` is called with what is being done and the share of it that is done, 0 to 1.
+        `say` is called with a description of the current task and the share of it that is done, 0 to 1.
         """
         embedding = partial(say, "Embedding the items …")
         embedding(0)
@@ -61,27 +61,27 @@ class Scene:
         drawing = partial(say, f"Drawing a map of {len(items):,} items …")
         drawing(0)
         drawn = spread(np.arange(len(items)), MOST_DRAWN)
-        kept = run / "explore" / f"{hashlib.sha256(index.belongs_to.encode()).hexdigest()[:12]}.npz"
-        found = _kept(kept, len(drawn), len(items))
-        if found is None:
+        saved_map = run / "explore" / f"{hashlib.sha256(index.belongs_to.encode()).hexdigest()[:12]}.npz"
+        layout = _load_map(saved_map, len(drawn), len(items))
+        if layout is None:
             how, points = laid_out(index.vectors[drawn], drawing)
-            found = how, points, clusters(index.vectors, len(items.classes))
-            _keep(kept, *found)
-        how, points, grouped = found
-        named = source if source is not None else searcher.encoder.recipe.data.source
+            layout = how, points, clusters(index.vectors, len(items.classes))
+            _save_map(saved_map, *layout)
+        how, points, cluster_of_item = layout
+        source_name = source if source is not None else searcher.encoder.recipe.data.source
         return cls(
             searcher=searcher,
             drawn=drawn,
             points=points,
             how=how,
             doubt=searcher.note_on_collapse(),
-            columns=columns(items, grouped, _held_out(searcher), named, table),
-            root=_root(named, items),
+            columns=columns(items, cluster_of_item, _held_out(searcher), source_name, table),
+            root=_root(source_name, items),
         )
 
 
 def _held_out(searcher: Searcher) -> Places | None:
-    """Ids of the items that the encoder was not trained on, where the source is that of its run."""
+    """Return the ids of held-out items, or None if there are none or the source is not the one trained on."""
     encoder, items = searcher.encoder, searcher.items
     if encoder.about.get("fingerprint") != items.fingerprint:
         return None
@@ -90,27 +90,28 @@ def _held_out(searcher: Searcher) -> Places | None:
 
 
 def _root(source: Any, items: Items) -> Path | None:
-    """The folder in which the items' paths are files."""
+    """Return the folder to which the items' paths are relative, or None if the items are not files."""
     if items.paths is None or not isinstance(source, str | Path):
         return None
     folder = Path(source).expanduser()
     return folder if folder.is_dir() and (folder / items.paths[0]).is_file() else None
 
 
-def _kept(path: Path, drawn: int, items: int) -> tuple[str, NDArray[np.float32], Places] | None:
-    """A map that was made before, whole and of as many items."""
+def _load_map(path: Path, drawn: int, items: int) -> tuple[str, NDArray[np.float32], Places] | None:
+    """Return the saved map, or None if there is none, it is damaged, or it has another number of items."""
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-            how, points, grouped = str(file["how"]), file["points"], file["clusters"]
+            how, points, cluster_of_item = str(file["how"]), file["points"], file["clusters"]
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
         return None
-    return (how, points, grouped) if points.shape == (drawn, 2) and grouped.shape == (items,) else None
+    is_complete = points.shape == (drawn, 2) and cluster_of_item.shape == (items,)
+    return (how, points, cluster_of_item) if is_complete else None
 
 
-def _keep(path: Path, how: str, points: NDArray[np.float32], grouped: Places) -> None:
+def _save_map(path: Path, how: str, points: NDArray[np.float32], cluster_of_item: Places) -> None:
     temporary = path.with_suffix(f".{os.getpid()}.tmp")
-    with contextlib.suppress(OSError):  # where nothing can be written it is made anew each time
+    with contextlib.suppress(OSError):  # if the run is read-only, the map is made again each time
         path.parent.mkdir(exist_ok=True)
         with temporary.open("wb") as file:
-            np.savez(file, how=np.array(how), points=points, clusters=grouped)
+            np.savez(file, how=np.array(how), points=points, clusters=cluster_of_item)
         temporary.replace(path)

@@ -1,4 +1,4 @@
-"""The page's server: answers about one run, by ids of its items; Starlette underneath."""
+"""The server of the explorer's page, built on Starlette. Items are requested by their ids, never by a path."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ from likewise.report.page import plain
 from likewise.report.pictures import magnified, of_items
 from likewise.threads import use_one_core
 
-PAGE = {  # what the page is made of: its kind and the package that has it
+PAGE = {  # the files of the page: media type and package
     "page.html": ("text/html", "explorer"),
     "explore.css": ("text/css", "explorer"),
     "points.js": ("text/javascript", "explorer"),
@@ -40,8 +40,8 @@ PAGE = {  # what the page is made of: its kind and the package that has it
 LONGEST_WORDS = 1_000  # letters
 
 
-class Refusal(Exception):  # noqa: N818 - said to people
-    """An answer in one sentence, with its status."""
+class Refusal(Exception):  # noqa: N818 - its message is shown to users
+    """An error response: a sentence, with its HTTP status."""
 
     def __init__(self, status: int, words: str) -> None:
         super().__init__(words)
@@ -49,7 +49,7 @@ class Refusal(Exception):  # noqa: N818 - said to people
 
 
 def on_one_core(handler: Callable[[Request], Response]) -> Callable[[Request], Response]:
-    """Answer in a thread of the server without an OpenMP team of its own (see `likewise.threads`)."""
+    """Run a handler in a server thread that uses one core only (see `likewise.threads`)."""
 
     @wraps(handler)
     def answered(request: Request) -> Response:
@@ -60,7 +60,7 @@ def on_one_core(handler: Callable[[Request], Response]) -> Callable[[Request], R
 
 
 class Answers:
-    """What is asked of an explorer, and its answers: a method for each route."""
+    """The handlers of the server, one method for each route."""
 
     def __init__(self, explorer: Explorer) -> None:
         self.explorer, self.uploads = explorer, Uploads()
@@ -71,15 +71,15 @@ class Answers:
         return self.explorer.scene
 
     def item(self, request: Request) -> int:
-        found: int = request.path_params["item"]
-        if found >= len(self.scene().searcher.items):
-            raise Refusal(404, f"an id must be below {len(self.scene().searcher.items):,}, got {found}")
-        return found
+        item: int = request.path_params["item"]
+        if item >= len(self.scene().searcher.items):
+            raise Refusal(404, f"an id must be below {len(self.scene().searcher.items):,}, got {item}")
+        return item
 
     def wanted(self, request: Request) -> int:
         text = request.query_params.get("k", "12")
         if not (text.isascii() and text.isdigit() and len(text) <= 3 and 1 <= int(text) <= MOST_FOUND):
-            raise Refusal(400, f"k must be a whole number of 1 to {MOST_FOUND}, got {text[:20]}")
+            raise Refusal(400, f"k must be a whole number from 1 to {MOST_FOUND}, got {text[:20]}")
         return int(text)
 
     def page(self, request: Request) -> Response:
@@ -100,53 +100,53 @@ class Answers:
         return answer(self.explorer.about(self.scene()))
 
     def points(self, request: Request) -> Response:
-        """(m, 2) float32, little-endian."""
+        """Send the points of the map: (m, 2) float32, little-endian."""
         return Response(np.ascontiguousarray(self.scene().points, dtype="<f4").tobytes(), media_type=BYTES)
 
     def ids(self, request: Request) -> Response:
-        """(m,) int32: the items on the map."""
+        """Send the ids of the items on the map: (m,) int32, little-endian."""
         return Response(self.scene().drawn.astype("<i4").tobytes(), media_type=BYTES)
 
     def column(self, request: Request) -> Response:
-        """(m,) of a column: int32 classes, or float32."""
+        """Send a column for the items on the map: (m,) int32 classes or float32 numbers, little-endian."""
         place: int = request.path_params["place"]
         if place >= len(self.scene().columns):
             raise Refusal(404, f"a column must be below {len(self.scene().columns)}, got {place}")
-        found = list(self.scene().columns.values())[place]
-        kind = "<f4" if found.classes is None else "<i4"
-        return Response(found.values[self.scene().drawn].astype(kind).tobytes(), media_type=BYTES)
+        column = list(self.scene().columns.values())[place]
+        dtype = "<f4" if column.classes is None else "<i4"
+        return Response(column.values[self.scene().drawn].astype(dtype).tobytes(), media_type=BYTES)
 
     def told(self, request: Request) -> Response:
         return answer(self.explorer.told(self.scene(), self.item(request)))
 
     def picture(self, request: Request) -> Response:
-        """An item's picture as PNG."""
+        """Send the picture of an item as PNG."""
         (tile,) = magnified(of_items(self.scene().searcher.items, np.array([self.item(request)])))
         file = io.BytesIO()
         Image.fromarray(tile).save(file, "png")
         return Response(file.getvalue(), media_type="image/png")
 
     def heard(self, request: Request) -> Response:
-        """The beginning of a recording as WAV."""
+        """Send the beginning of a recording as WAV."""
         searcher, chosen = self.scene().searcher, self.item(request)
         sound = searcher.encoder.modality.sound(searcher.items.main, chosen)
         if sound is None:
-            raise Refusal(404, "only recordings can be heard")
+            raise Refusal(404, "only recordings can be played")
         return Response(sound, media_type="audio/wav")
 
     def file(self, request: Request) -> Response:
-        """The original of an item, which is asked for by its id: no path comes from outside."""
+        """Send the original file of an item, requested by its id, so that no path comes from outside."""
         items, chosen = self.scene().searcher.items, self.item(request)
-        found = original(self.scene().root, items.paths[chosen] if items.paths is not None else None)
-        if found is None:
+        file = original(self.scene().root, items.paths[chosen] if items.paths is not None else None)
+        if file is None:
             raise Refusal(404, f"item {chosen} has no file in the data")
-        return FileResponse(found[0], media_type=found[1])
+        return FileResponse(file[0], media_type=file[1])
 
     def like(self, request: Request) -> Response:
         return answer(self.scene().searcher.like(self.item(request), self.wanted(request)))
 
     def find(self, request: Request) -> Response:
-        """By an id, by words where the encoder knows them, else by name."""
+        """Search by text if the encoder has a text tower, else by name."""
         words, searcher = request.query_params.get("words", "").strip(), self.scene().searcher
         if not words or len(words) > LONGEST_WORDS:
             raise Refusal(400, f"words must be 1 to {LONGEST_WORDS:,} letters, got {len(words):,}")
@@ -161,18 +161,18 @@ class Answers:
         searcher, k = self.scene().searcher, self.wanted(request)
         name = unquote(request.headers.get("x-name", "the file"))[:200]
 
-        def found(content: bytearray) -> list[dict[str, Any]]:
+        def search_by_file(content: bytearray) -> list[dict[str, Any]]:
             use_one_core()
             with self.explorer.one_at_a_time, uploaded(content, searcher, name) as path:
                 return searcher.like_file(path, k, name=name)
 
         with self.uploads.one_of(client(request)):
             content = await received(request.stream(), request.headers.get("content-length"))
-            return answer(await asyncio.to_thread(found, content))
+            return answer(await asyncio.to_thread(search_by_file, content))
 
     async def export(self, request: Request) -> Response:
-        """The chosen items with all that is known of them, as CSV."""
-        most = 12 * len(self.scene().searcher.items) + 1000  # bytes: every id once, with a comma and a space
+        """Send the selected items with all their columns as CSV."""
+        most = 12 * len(self.scene().searcher.items) + 1000  # bytes: enough for every id once, with a comma and a space
         with self.uploads.one_of(client(request)):
             content = await received(request.stream(), request.headers.get("content-length"), most)
             text = await asyncio.to_thread(as_csv, self.scene(), content)
@@ -212,14 +212,14 @@ def application(explorer: Explorer, host: str, port: int, token: str | None) -> 
 BYTES = "application/octet-stream"
 
 
-def answer(found: Any) -> Response:
-    """JSON in ASCII: names of files need not be text."""
-    content = json.dumps(plain(found), allow_nan=False)
-    return Response(content, media_type="application/json", headers={"Cache-Control": "no-store"})
+def answer(content: Any) -> Response:
+    """Return a JSON response, in ASCII, because file names need not be valid UTF-8."""
+    text = json.dumps(plain(content), allow_nan=False)
+    return Response(text, media_type="application/json", headers={"Cache-Control": "no-store"})
 
 
 def refused(request: Request, error: Exception) -> Response:
-    """What went wrong, in one sentence."""
+    """Return an error response with one sentence that says what went wrong."""
     if isinstance(error, Refusal):
         status, words = error.status, str(error)
     elif isinstance(error, HTTPException):
@@ -227,13 +227,13 @@ def refused(request: Request, error: Exception) -> Response:
     else:
         known: dict[type[Exception], int] = {TooLarge: 413, TooMany: 429, TooSlow: 408}
         status, words = known.get(type(error), 500 if isinstance(error, OSError) else 400), str(error)
-    # Whoever still sends a body that nobody reads is cut off.
+    # Close the connection if the client may still be sending a body that will not be read.
     headers = {"Connection": "close"} if isinstance(error, TooLarge | TooMany | TooSlow) else None
     return Response(json.dumps({"error": " ".join(words.split())}), status, headers, "application/json")
 
 
 def client(request: Request) -> str:
-    """Who asks: an address, as a browser's tabs each have a port of their own."""
+    """Return the address of the client, without the port, which differs between connections of one browser."""
     return request.client.host if request.client is not None else ""
 
 
@@ -244,16 +244,16 @@ def part_of_page(name: str) -> Response:
 
 
 def as_csv(scene: Scene, content: bytearray) -> bytes:
-    """Ids, paths and columns of the items in a JSON list of ids."""
+    """Return the ids, paths and columns of the items in a JSON list of ids, as CSV."""
     items, file = scene.searcher.items, io.StringIO()
     try:
         chosen = json.loads(content)
     except (ValueError, RecursionError):
         chosen = None
     if not isinstance(chosen, list) or not all(type(i) is int and 0 <= i < len(items) for i in chosen):
-        raise Refusal(400, f"a list of ids below {len(items):,} is expected")
+        raise Refusal(400, f"the body must be a JSON list of ids below {len(items):,}")
     if len(set(chosen)) < len(chosen):
-        raise Refusal(400, "each id is expected once")
+        raise Refusal(400, "each id must occur only once")
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(["id", *(["path"] if items.paths is not None else []), *map(_harmless, scene.columns)])
     for item in chosen:
@@ -264,7 +264,7 @@ def as_csv(scene: Scene, content: bytearray) -> bytes:
 
 
 def _harmless(cell: Any) -> Any:
-    """The same, but for what a spreadsheet would take for a formula."""
+    """Return a cell unchanged, or with a leading ' if a spreadsheet would read it as a formula."""
     if not isinstance(cell, str) or not cell.startswith(("=", "+", "-", "@", "\t", "\r")):
         return cell
     with contextlib.suppress(ValueError):

@@ -181,7 +181,7 @@ def test_words_are_searched_for_where_they_are_known(visit, captioned_server):
     page.press("#words", "Enter")
     expected = [item["id"] for item in captioned_server.json("/find?words=a+red+square&k=24")["found"]]
     page.wait_for_selector("#neighbours li")
-    assert page.inner_text("#found-title") == "Most like these words"
+    assert page.inner_text("#found-title") == "Most similar to this text"
     assert found(page) == expected
     shown = page.locator("#neighbours .cut").first.inner_text()
     assert re.fullmatch("a (blue|green|red) square", shown), "its caption, and not the name of its class"
@@ -326,7 +326,7 @@ def test_a_file_too_large_is_refused_before_it_is_sent(page, monkeypatch, tmp_pa
         file.truncate((32 << 20) + 1)
     page.set_input_files("#file", large)
     page.wait_for_selector("#message.bad")
-    assert page.inner_text("#message") == "At most 32 MiB are taken, got 32 MiB."
+    assert page.inner_text("#message") == "At most 32 MiB are accepted, got 32 MiB."
 
 
 def test_a_dropped_file_is_found(page, photos):
@@ -398,7 +398,7 @@ def test_curves_follow_a_run_that_goes_on(visit, serve, run, tmp_path):
     server = serve(copy, ready=False)
     page = visit(server)
     page.wait_for_selector("#charts svg")
-    said = "The run is not finished: its map comes when it is."
+    said = "The map will appear when the run is finished."
     page.wait_for_function("(said) => document.querySelector('#message').innerText === said", arg=said)
     assert page.inner_text("#step").startswith("Step 1, logged ")
     assert page.is_hidden("#look")
@@ -435,7 +435,7 @@ def test_a_server_that_ended_is_said(visit, run):
     page.fill("#words", "7")
     page.press("#words", "Enter")
     page.wait_for_selector("#message.bad")
-    assert page.inner_text("#message") == "The server does not answer: is likewise explore still running?"
+    assert page.inner_text("#message") == "The server does not answer. Is likewise explore still running?"
     page.may_complain("Failed to load resource")
 
 

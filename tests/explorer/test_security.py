@@ -138,7 +138,7 @@ def test_two_hosts_or_none_are_refused(server):
 def test_another_site_cannot_ask(server, origin):
     status, _, body = server.ask("/export", method="POST", body=b"[0]", headers={"Origin": origin})
     assert status == 403
-    assert b"only its own page may ask" in body
+    assert b"Origin must be this server's own page" in body
 
 
 def test_its_own_page_can_ask(server):
@@ -258,7 +258,7 @@ def test_an_image_of_too_many_pixels_is_refused_before_it_is_decoded(server, wid
     assert status in (400, 413)
     assert "picture.png" in said
     if width == 10_000:
-        assert said == "at most 50,000,000 pixels are taken, got 100,000,000 in picture.png"
+        assert said == "at most 50,000,000 pixels are accepted, got 100,000,000 in picture.png"
 
 
 def test_a_truncated_image_is_refused(server, photos):
@@ -304,7 +304,7 @@ def test_a_recording_of_too_many_samples_is_refused_before_it_is_decoded(recordi
     assert len(file.getvalue()) < 10_000
     assert upload(recordings_server, file.getvalue(), "a.flac") == (
         413,
-        "at most 100,000 samples are taken, got 200,000 in a.flac",
+        "at most 100,000 samples are accepted, got 200,000 in a.flac",
     )
 
 
@@ -315,7 +315,7 @@ def test_a_recording_that_would_cost_much_is_refused_by_its_header(recordings_se
     soundfile.write(file, np.zeros(frames, np.int16), rate, format="wav")
     status, said = upload(recordings_server, file.getvalue(), "a.wav")
     if rate == 8000:
-        assert (status, said) == (413, "at most 120 seconds are taken, got 121 in a.wav")
+        assert (status, said) == (413, "at most 120 seconds are accepted, got 121 in a.wav")
     else:
         words = "a recording must have 1,000 to 400,000 samples a second, got"
         assert (status, said) == (400, f"{words} {rate:,} in a.wav")
@@ -365,7 +365,7 @@ def test_uploads_that_stall_keep_nobody_out(server, photos):
 
 def test_one_client_may_have_so_many_uploads_under_way(server, photos):
     content = (photos / "red" / "05 of #1.png").read_bytes()
-    words = "at most 4 uploads of one client are taken at once, and 8 of all: try again when one of them has ended"
+    words = "at most 4 uploads per client, and 8 in total, are accepted at once: try again when one has finished"
     with contextlib.ExitStack() as lines:
         for _ in range(files.MOST_OF_CLIENT):
             lines.enter_context(stalled(server))

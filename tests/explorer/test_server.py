@@ -95,7 +95,7 @@ def test_neighbours_are_those_of_the_searcher(server):
 def test_k_is_bounded(server, k):
     status, said = server.refusal(f"/like/7?k={k}")
     assert status == 400
-    assert said.startswith("k must be a whole number of 1 to 100, got")
+    assert said.startswith("k must be a whole number from 1 to 100, got")
 
 
 def test_an_uploaded_image_finds_those_like_it(server, photos):
@@ -162,14 +162,14 @@ def test_chosen_items_are_exported_with_all_that_is_known(server):
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"[61]", b"[-1]", b"[true]", b"[1.5]", b'["1"]', b"\xff", b"[" * 1_000])
 def test_only_ids_are_exported(server, body):
-    assert server.refusal("/export", method="POST", body=body) == (400, "a list of ids below 61 is expected")
+    assert server.refusal("/export", method="POST", body=body) == (400, "the body must be a JSON list of ids below 61")
 
 
 def test_every_id_is_exported_once(server):
-    assert server.refusal("/export", method="POST", body=b"[3, 3]") == (400, "each id is expected once")
+    assert server.refusal("/export", method="POST", body=b"[3, 3]") == (400, "each id must occur only once")
     status, said = server.refusal("/export", method="POST", body=b"[" + b"0," * 1000 + b"0]")
     assert status == 413
-    assert said.startswith("at most 0.00165 MiB are taken")
+    assert said.startswith("at most 0.00165 MiB are accepted")
 
 
 def test_a_table_adds_columns_by_id_or_path(run, tmp_path):
@@ -189,11 +189,11 @@ def test_a_table_adds_columns_by_id_or_path(run, tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("a.csv", "name,x\na,1\n", "--table must have a column id or path and a row an item, got name, x"),
-        ("a.csv", "", "--table must have a column id or path and a row an item, got none"),
+        ("a.csv", "name,x\na,1\n", "--table must have a column id or path and a row for each item, got name, x"),
+        ("a.csv", "", "--table must have a column id or path and a row for each item, got none"),
         ("a.txt", "id,x\n0,1\n", "--table must be a .csv or .parquet file, got "),
         ("a.csv", "id,x\n900,1\n", "--table must name items of "),
-        ("a.csv", "id,x\n0,1,2\n", "--table must have 2 cells a row, got more in row 2 of "),
+        ("a.csv", "id,x\n0,1,2\n", "--table must have 2 cells in each row, got more in row 2 of "),
         ("a.csv", "id,x\n0,é\n", "--table must be readable as UTF-8 text, got "),
         ("a.parquet", "no", "--table must be a Parquet file, got "),
     ],
@@ -243,7 +243,7 @@ def test_a_run_that_goes_on_shows_its_curves_and_later_its_map(run, tmp_path):
         assert (before["finished"], before["step"], before["rows"]) == (False, 1, 1)
         assert {"name": "filled", "value": 0.5, "most": 1} in before["meters"]
         assert server.json("/status")["ready"] is False
-        assert server.refusal("/points") == (409, "The run is not finished: its map comes when it is.")
+        assert server.refusal("/points") == (409, "The map will appear when the run is finished.")
         with (copy / "metrics.jsonl").open("a") as file:
             file.write(json.dumps(first | {"step": 2, "loss": 1.25}) + '\n{"step": 3, "lo')  # being written
         after = server.json("/curves")
