@@ -107,5 +107,5 @@ def test_a_recipe_of_before_loses_only_what_its_parts_have_no_use_for(before):
 
 def test_a_recipe_of_a_later_format_is_refused(tmp_path):
     (tmp_path / "later.toml").write_text(f"format = {FORMAT + 1}\nmethod = 'moco'\n")
-    with pytest.raises(RecipeError, match=f"must be of format 1 to {FORMAT}, got {FORMAT + 1}"):
+    with pytest.raises(RecipeError, match=f"must have format 1 to {FORMAT}, got {FORMAT + 1}"):
         methods.read_recipe(tmp_path / "later.toml")

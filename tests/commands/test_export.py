@@ -451,7 +451,7 @@ def test_the_card_says_what_was_measured_and_on_what(run, here):
     row = run.metrics[-1]
     assert "# resnet_tiny by simclr" in card
     assert "An encoder of images, trained by the method simclr, Chen et al., 2020 (SimCLR)." in card
-    assert "At the last step, 40," in card
+    assert "Measured at the last step, 40," in card
     assert f"| knn | {row['knn']:.3f} | accuracy of k-NN, 20 neighbours, T 0.07, among at most 5,000" in card
     assert f"| loss | {row['loss']:.3f} | nt_xent, temperature {row['temperature']:g}, the last batch of 128" in card
     assert "consistency" not in card, "a batch stores no keys"
@@ -526,7 +526,9 @@ MISTAKES = {
     "--out net.pt --layer neck": "layer must be backbone or head, got 'neck'",
     "--out there.pt": "--out must be a new file, got there.pt, which exists",
     "--out file/net.pt": "file/net.pt could not be written: File exists",
-    "--out carded/net.pt": f"carded/{CARD} was not written by likewise and is not overwritten: ",
+    "--out carded/net.pt": (
+        f"carded/{CARD} was not written by likewise and is not overwritten: export into another folder"
+    ),
 }
 
 

@@ -388,7 +388,7 @@ def test_a_parameter_without_a_part_in_the_output_is_named_where_ranks_would_wai
     told = [json.loads((two / f"rank {rank}.json").read_text())["idle"] for rank in range(2)]
     for devices, (code, stderr) in ((1, idle_parameter(tmp_path)), (2, told[0]), (2, told[1])):
         assert code == (0 if devices == 1 else 1), stderr
-        assert ("got encoder.fc.weight without; remove it or set" in stderr) == (devices == 2)
+        assert ("got none for encoder.fc.weight; remove it or set" in stderr) == (devices == 2)
         assert "Traceback" not in stderr
 
 
