@@ -26,6 +26,11 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from likewise.cli import app
+from likewise.dictionaries.catalog import DICTIONARIES
+from likewise.losses.catalog import LOSSES
+from likewise.methods import METHODS
+from likewise.modalities import MODALITIES
+from likewise.pairs.catalog import PAIRS
 from tests.docs.markdown import ROOT, Command, blocks, commands, examples, files, make_targets, name_of, pages
 
 PATIENCE = 600  # seconds; it only bounds a hang
@@ -92,10 +97,14 @@ def a_user_in(programs: Path, folder: Path, monkeypatch):
     monkeypatch.setattr("likewise.report.contents.SEARCHED", 200)  # of 5,000
     monkeypatch.setattr("likewise.report.contents.MAPPED", 100)  # of 1,000
     before = list(sys.path)
+    parts = [(table, dict(table)) for table in (PAIRS, DICTIONARIES, LOSSES, MODALITIES, METHODS)]
     try:
         yield
     finally:
         sys.path[:] = before
+        for table, rows in parts:  # a page may have added a part of its own
+            table.clear()
+            table.update(rows)
         for name, module in list(sys.modules.items()):
             if str(getattr(module, "__file__", None) or "").startswith(f"{folder}{os.sep}"):
                 del sys.modules[name]
