@@ -17,6 +17,8 @@ logger = logging.getLogger(__name__)
 KNOWN = [
     (re.compile(r"\\dots(?![a-zA-Z])"), r"\\ldots"),
     (re.compile(r"\\(begin|end)\{(?:align|equation|gather)\*?\}"), r"\\\1{aligned}"),
+    (re.compile(r"\\(t?frac)(\d)(\d)"), r"\\\1{\2}{\3}"),
+    (re.compile(r"\\(big|Big|bigg|Bigg)(?=\s*(?:[)\]]|\\\}))"), r"\\\1r"),
     (re.compile(r"\\(big|Big|bigg|Bigg)(?![a-zA-Z])"), r"\\\1l"),
 ]
 
