@@ -30,7 +30,7 @@ from benchmarks.measure import (
     write_section,
 )
 
-SOURCE, METHOD, BATCH, STEPS, ROUNDS = "mnist5k", "moco", 128, 80, 3
+SOURCE, METHOD, BATCH, STEPS, ROUNDS = "mnist5k", "moco", 128, 40, 3  # an epoch has 31 steps
 SPIN_COUNTS = {"unset, as likewise leaves it": None, "20000": "20000", "0, sleep at once": "0"}
 MALLOC = {"tuned by likewise": None, "LIKEWISE_MALLOC=system": "system"}
 
