@@ -42,7 +42,7 @@ class Known:
 
     def is_earlier_state(self, digests: Digests) -> bool:
         """Return whether at least half of the known items are among these, so that these are the same data, later."""
-        return bool(np.isin(self.digests, digests).sum() >= EARLIER_STATE * len(self.digests))
+        return bool(np.isin(self.digests, digests).sum() >= max(1, EARLIER_STATE * len(self.digests)))
 
 
 NOTHING = Known(np.empty(0, dtype=DIGEST), np.empty((0, 0), dtype=np.float32))

@@ -14,7 +14,7 @@ from likewise.commands import embed as module
 from likewise.commands import vector_files
 from likewise.data.embeddings import read_embeddings
 from likewise.training.signals import Interrupted
-from tests.commands.counted import CHANGES, Counted, add, picture, ten_pictures
+from tests.commands.counted import CHANGES, Counted, add, picture
 
 
 def assert_vectors(out, expected):
@@ -29,27 +29,9 @@ def ids_and_paths(out):
     return table.column("id").to_pylist(), table.column("path").to_pylist()
 
 
-@pytest.fixture(scope="module")
-def photos(tmp_path_factory):
-    """A run on ten pictures, of one step."""
-    folder = tmp_path_factory.mktemp("photos")
-    pictures = ten_pictures(folder / "pictures")
-    return likewise.train(pictures, method="e2e", steps=1, batch_size=4, out=folder / "run", progress=False).folder
-
-
-@pytest.fixture
-def counted(photos):
-    return Counted(photos)
-
-
 @pytest.fixture
 def digits(run):
     return Counted(run.folder)
-
-
-@pytest.fixture
-def pictures(tmp_path):
-    return ten_pictures(tmp_path / "pictures")
 
 
 @pytest.fixture(params=vector_files.READERS)
