@@ -8,10 +8,13 @@ after its end when it is read. Sequences must not hold NaN themselves, so the da
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from likewise.data.work import in_order
 
 SIXTEEN_BITS = 32768.0
 ROWS_AT_ONCE = 256  # rows that are embedded in one forward pass
@@ -98,12 +101,16 @@ class Part:
         return min(start + most_rows, len(rows))
 
     def contents(self, rows: Ids) -> Iterator[NDArray[Any]]:
-        """Yield the stored content of some rows, one row after the other."""
-        for start in range(0, len(rows), ROWS_AT_ONCE):
-            yield from self[rows[start : start + ROWS_AT_ONCE]]
+        """Yield the stored content of a few rows, one row after the other."""
+        yield from self[rows]
 
     def digests(self, rows: Ids) -> Digests:
         """Return a hash of each of some rows, (m,): equal for rows of equal content, wherever they are stored."""
+        # Hashing releases the GIL if rows are large, so that threads share the work.
+        blocks = (rows[start : start + ROWS_AT_ONCE] for start in range(0, len(rows), ROWS_AT_ONCE))
+        return np.concatenate([np.empty(0, DIGEST), *in_order(partial(self._digests, block) for block in blocks)])
+
+    def _digests(self, rows: Ids) -> Digests:
         begun = hashlib.sha256(f"{self.array.dtype.str} {self.array.shape[1:]}".encode())
         digests: Digests = np.empty(len(rows), dtype=DIGEST)
         for place, content in enumerate(self.contents(rows)):
