@@ -88,9 +88,9 @@ Every encoder that likewise brings. `--encoder NAME` (the key `encoder.name`) ch
 the data and the machine, and the plan says which and why. `text.name` chooses the text encoder of `clip`. An encoder of
 your own is named as [`module:callable`](../start/install.md#your-own-network).
 
-*Features* is the length of an embedding, before the head. *Batch norm* matters for `encoder.bn_splits`, which splits its
-statistics, and for `training.chunk`, which needs an encoder without it. *Parameters* are counted for images of 3 × 32 ×
-32, vectors of 128 numbers, sequences of one channel with the context `gru`, and 4,096 tokens, the default of
+*Features* is the length of an embedding, before the head. *Batch norm* matters for `encoder.bn_splits`, which splits
+its statistics, and for `training.chunk`, which needs an encoder without it. *Parameters* are counted for images of
+3 × 32 × 32, vectors of 128 numbers, sequences of one channel with the context `gru`, and 4,096 tokens, the default of
 `text.vocabulary`.
 """
 # Inputs for which the parameters are counted: an encoder takes one of them and refuses the others.

@@ -116,7 +116,7 @@ class Dictionary:
     """Where the candidates of a query come from."""
 
     # batch: the other items of the batch; queue: keys of earlier batches; bank: one stored embedding for each item;
-    # nearest: the batch, with each positive replaced by its nearest neighbour in a queue.
+    # nearest: the batch, with each key replaced by its nearest neighbour in a queue.
     kind: str = "batch"
     size: int = 65536  # dictionary queue and nearest: how many keys the queue holds
     momentum: float = 0.5  # dictionary bank: share of a stored embedding that is kept when it is updated

@@ -1,12 +1,16 @@
 """The reference says what the code says: generated pages are up to date, tables are whole, figures are measured."""
 
+import inspect
+import pydoc
 import re
 import tomllib
 from dataclasses import dataclass
 
 import pytest
+import typer
 from docutils import nodes
 
+import likewise
 from benchmarks.measure import quote_in_pages
 from docs import generate
 from docs._ext.comments import field_comments
@@ -14,6 +18,7 @@ from docs._ext.docstrings import as_rst
 from docs._ext.mathml import to_mathml
 from docs._ext.outside import PAGES, with_links
 from likewise import methods
+from likewise.cli import app
 from likewise.recipe import known_keys
 from tests.docs.markdown import DOCS, ROOT, name_of, pages
 
@@ -48,6 +53,29 @@ def test_the_extras_are_listed_as_they_are():
     for name in set(extras) - {"all", "dev"}:
         packages = [re.match(r"[\w-]+", requirement)[0] for requirement in extras[name]]
         assert sorted(packages) == sorted(rows[name].split("|")[0].strip().split(", ")), name
+
+
+def test_the_python_page_says_how_each_command_is_called():
+    rows = {name: row.split("|") for name, row in BY_HAND.findall((DOCS / "reference" / "python.md").read_text())}
+    commands = typer.main.get_command(app).commands
+    assert list(rows) == list(commands)
+    for name, (function, differences) in rows.items():
+        called = pydoc.locate(re.search(r"`([\w.]+)`", function)[1])
+        renamed = dict(re.findall(r"`--([\w-]+)` is `(\w+)", differences))
+        assert callable(called), name
+        if inspect.isclass(called):  # its methods are the questions of the command
+            continue
+        parameters = inspect.signature(called).parameters
+        options = {word.lstrip("-") for item in commands[name].params for word in item.opts if word.startswith("-")}
+        assert set(renamed) <= options, name
+        for option in options - {"json"}:
+            assert renamed.get(option, option.replace("-", "_")) in parameters, f"{name} --{option}"
+
+
+def test_the_python_page_has_everything_that_is_public():
+    page = (DOCS / "reference" / "python.md").read_text()
+    listed = re.findall(r"^\.\. auto\w+:: likewise\.(\w+)", page, flags=re.MULTILINE)
+    assert set(likewise.__all__) <= set(listed)
 
 
 @pytest.mark.parametrize(("page", "name", "text"), QUOTED, ids=[f"{page}-{name}" for page, name, _ in QUOTED])
