@@ -314,7 +314,8 @@ def test_a_loss_that_is_no_number_is_said_with_its_step_and_its_items(here):
     assert result.exit_code == 1
     assert result.stderr.splitlines()[-1] == (
         f"likewise: the loss was not finite at step {found['step']}; its items are in run/not_finite.json; "
-        "lower optimizer.lr, set optimizer.clip = 1.0, or raise loss.temperature (see reading-a-run.md#not-finite)"
+        "lower optimizer.lr, set optimizer.clip = 1.0, or raise loss.temperature "
+        "(see docs/guide/reading-a-run.md#not-finite)"
     )
     assert "Traceback" not in result.stderr
     assert len(found["ids"]) == 8

@@ -9,14 +9,16 @@ import pytest
 import torch
 
 from likewise import methods
+from likewise.commands.train import train
 from likewise.evaluation.geometry import collapse, geometry
 from likewise.guide import PAGE, SECTIONS, see
 from likewise.recipe import parse_settings
 from likewise.training.health import Health, Signs
-from likewise.training.run import NotFiniteError
+from likewise.training.run import NotFiniteError, RunError
 
-DOCS = Path(__file__).parents[1] / "docs"
-TEXT = (DOCS / "guide" / PAGE).read_text()
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+TEXT = (ROOT / PAGE).read_text()
 METHODS = (DOCS / "reference" / "methods.md").read_text()
 COMMANDS = [
     line for block in re.findall(r"```bash\n(.*?)```", METHODS, flags=re.DOTALL) for line in block.strip().splitlines()
@@ -53,12 +55,31 @@ def test_every_sentence_about_health_names_its_section():
     assert set(ILL) == {field.name for field in fields(Signs)}
     said = Health().look(Signs(**ILL)) + Health().look(Signs(**ILL | {"queue_fill": 0.5}))
     ends = {sentence[sentence.rindex("(see ") :] for sentence in said}
-    assert ends == {see(symptom) for symptom in SECTIONS if symptom != "not finite"}
+    assert ends == {see(symptom) for symptom in ("filling", "chance", "collapse", "length", "range", "temperature")}
 
 
 def test_other_sentences_about_symptoms_do_too():
-    assert collapse(geometry(torch.ones(9, 4))).endswith("(see reading-a-run.md#collapsed)")
-    assert str(NotFiniteError("the loss was not finite")) == "the loss was not finite (see reading-a-run.md#not-finite)"
+    assert collapse(geometry(torch.ones(9, 4))).endswith("(see docs/guide/reading-a-run.md#collapsed)")
+    assert str(NotFiniteError("the loss was not finite")).endswith("(see docs/guide/reading-a-run.md#not-finite)")
+
+
+def test_a_step_that_does_not_fit_says_what_to_change(tmp_path, monkeypatch):
+    def step(*_):
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr("likewise.training.learner.Learner.step", step)
+    with pytest.raises(RunError) as error:
+        train("digits", method="simclr", steps=1, batch_size=64, out=tmp_path / "run", progress=False)
+    assert str(error.value) == (
+        "the device ran out of memory; lower training.batch_size, which is 64, or embed the batch in parts "
+        f"(training.chunk) {see('memory')}"
+    )
+
+
+def test_every_symptom_is_named_somewhere_in_the_package():
+    code = "".join(path.read_text() for path in (ROOT / "likewise").rglob("*.py"))
+    for symptom in SECTIONS:
+        assert f"see('{symptom}')" in code or f'found["{symptom}"]' in code, symptom
 
 
 def test_the_page_of_methods_has_them_as_they_are():
