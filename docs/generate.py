@@ -20,6 +20,7 @@ import typer
 from torch import nn
 
 from docs._ext.comments import class_source, field_comments
+from docs.recipe_keys import NEEDS, values_of
 from likewise import methods, recipe
 from likewise.cli import app
 from likewise.dictionaries.catalog import DICTIONARIES, KEYS
@@ -67,8 +68,9 @@ The frequent ones also have [options of their own](commands.md#likewise-train), 
 the command line comes before the one in a file, which comes before [the method's](#what-each-method-sets). What is
 left is chosen for the data, or has the default below. An unknown key is refused, and the nearest known one is named.
 
-*Used with* says which choices of pairs, keys, dictionary or loss read a key. If a run has made another choice, its plan
-says that the key is not used.
+*Values* lists the names that a key takes, or the range of its numbers; `""` leaves the choice to likewise, or means
+none. *Used with* says which choices of pairs, keys, dictionary or loss read a key, and which data or encoders it is
+for. If a run has chosen other pairs, keys, dictionary or loss, its plan says that the key has no effect.
 """
 METHODS_INTRO = """\
 ## What each method sets
@@ -135,7 +137,7 @@ def used_with(key: str) -> str:
         if len(reading) < len(list(names)):
             readers.append((part, reading))
     parts = [f"{part} " + ", ".join(f"`{name}`" for name in names) for part, names in readers if names]
-    return "; ".join(parts) or "all"
+    return "; ".join([*parts, *([NEEDS[key]] if key in NEEDS else [])]) or "all"
 
 
 def recipe_page() -> str:
@@ -163,9 +165,9 @@ def _settings(values: Mapping[str, Any]) -> list[str]:
 
 
 def _keys_table(rows: Iterable[tuple[str, Any, Any, str]]) -> str:
-    head = ["key", "type", "default", "used with", "what it does"]
+    head = ["key", "type", "default", "values", "used with", "what it does"]
     cells = [
-        [f"`{key}`", kind.__name__, f"`{_value(default)}`", used_with(key), _code_words(comment)]
+        [f"`{key}`", kind.__name__, f"`{_value(default)}`", values_of(key, kind), used_with(key), _code_words(comment)]
         for key, kind, default, comment in rows
     ]
     return _table(head, cells)

@@ -61,7 +61,7 @@ class Pairs:
     # none for audio and sensors. Empty chooses one for the data.
     preset: str = ""
     symmetric: bool = False  # use both views of an item as queries and both as keys, instead of one of each
-    window: int = 0  # length in samples of the excerpt of a sequence that a training step sees; 0 chooses one
+    window: int = 0  # audio and series: length in samples of the excerpt that a training step sees; 0 chooses one
     horizon: int = 12  # pairs future: how many frames ahead to predict
     candidates: int = 128  # pairs future: how many other frames to draw as candidates for each step ahead
     # pairs future: which sequences the candidates are drawn from: both (all), others (all but the query's own) or same
