@@ -5,6 +5,7 @@ import shlex
 from dataclasses import fields
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -14,6 +15,7 @@ from likewise.evaluation.geometry import collapse, geometry
 from likewise.guide import PAGE, SECTIONS, see
 from likewise.recipe import parse_settings
 from likewise.training.health import Health, Signs
+from likewise.training.plan import make_plan
 from likewise.training.run import NotFiniteError, RunError
 
 ROOT = Path(__file__).parents[1]
@@ -23,6 +25,20 @@ METHODS = (DOCS / "reference" / "methods.md").read_text()
 COMMANDS = [
     line for block in re.findall(r"```bash\n(.*?)```", METHODS, flags=re.DOTALL) for line in block.strip().splitlines()
 ]
+CHART = (
+    (DOCS / "start" / "which-method.md").read_text().partition("## From your data to a command")[2].split("\n## ")[0]
+)
+RNG = np.random.default_rng(0)
+DATA = {  # what stands for the files that the chart names
+    "photos/": {"x": RNG.integers(0, 256, (4100, 8, 8, 3), dtype=np.uint8), "y": np.arange(4100) % 5},
+    "photos.npz": {"x": RNG.integers(0, 256, (600, 8, 8, 3), dtype=np.uint8), "group": np.arange(600) // 3},
+    "captioned/": "shapes",
+    "recordings/": "sounds",
+    "clips.npz": {"x": RNG.normal(size=(600, 64, 2)), "speaker": np.arange(600) // 3},
+    "log.csv": RNG.normal(size=(600, 64, 2)),
+    "vectors.npy": RNG.normal(size=(600, 20)),
+    "vectors.npz": {"x": RNG.normal(size=(600, 20)), "y": np.arange(600) % 5},
+}
 ILL = {
     "step": 500,
     "total": 1000,
@@ -102,3 +118,20 @@ def test_every_command_of_the_page_of_methods_is_a_recipe_that_can_work(command)
     if values.get("pairs.kind") == "future":
         values["encoder.head"] = "steps"  # which is chosen for them
     methods.check(methods.defaults(dict(given)["--method"]).with_values(values))
+
+
+@pytest.mark.parametrize("row", re.findall(r"^\|.*`likewise train .*$", CHART, flags=re.MULTILINE))
+def test_every_command_of_the_chart_of_methods_can_work_with_such_data(row):
+    _, _, source, *options = shlex.split(re.search(r"`(likewise train [^`]*)`", row)[1])
+    given = list(zip(options[::2], options[1::2], strict=True))
+    names = {"--pairs": "pairs.kind", "--encoder": "encoder.name", "--batch-size": "training.batch_size"}
+    values: dict[str, object] = {names[name]: value for name, value in given if name in names}
+    if "training.batch_size" in values:
+        values["training.batch_size"] = int(str(values["training.batch_size"]))
+    values |= parse_settings(value for name, value in given if name == "--set")
+    columns = ",".join(value for name, value in given if name == "--column")
+    if columns and columns != "sequence=machine":  # only tables have sequences to be named
+        values["data.columns"] = columns
+    plan = make_plan(DATA[source], dict(given).get("--method"), values, progress=False)
+    if chosen := re.search(r"which is \[`(\w+)`\]", row):
+        assert plan.recipe.method == chosen[1]
