@@ -346,7 +346,7 @@ def test_a_folder_of_images_becomes_a_run(here, photos):
     path, reason = (here / "run" / "skipped.txt").read_text().strip().split("\t")
     assert path == "dogs/7.png"
     assert reason
-    assert "17 images of 3×10×10, cut to their middle square, 2 held out, 2 classes; " in result.stderr
+    assert "17 images of 3×10×10, centre-cropped to squares, 2 held out, 2 classes; " in result.stderr
     assert "; 1 file could not be read, see skipped.txt\n" in result.stderr
     (row,) = [json.loads(line) for line in (here / "run" / "metrics.jsonl").read_text().splitlines()]
     assert row["step"] == 3
