@@ -146,7 +146,7 @@ class Answers:
         return answer(self.scene().searcher.like(self.item(request), self.wanted(request)))
 
     def find(self, request: Request) -> Response:
-        """Search by text if the encoder has a text tower, else by name."""
+        """Search by text if there is a text encoder, else by name."""
         words, searcher = request.query_params.get("words", "").strip(), self.scene().searcher
         if not words or len(words) > LONGEST_WORDS:
             raise Refusal(400, f"words must be 1 to {LONGEST_WORDS:,} letters, got {len(words):,}")

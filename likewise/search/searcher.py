@@ -89,7 +89,7 @@ class Searcher:
         return cls(encoder, items, built, layer)
 
     def like(self, query: str | int | Path, k: int = 10) -> list[dict[str, Any]]:
-        """Return the k items most similar to a file, to an item by id or path, or, with a text tower, to a text."""
+        """Return the k items most similar to a file, to an item by id or path, or, with a text encoder, to a text."""
         meant = self.meant(query)
         if isinstance(meant, int):
             return self._nearest(self.index.vectors[meant : meant + 1], k, np.array([meant]))
