@@ -111,7 +111,11 @@ ReportData = Annotated[str | None, typer.Option(metavar="DATA", help="Where the 
 # `likewise embed`
 EmbedData = Annotated[str | None, typer.Argument(metavar="DATA", help="Data to embed. Default: the run's own data.")]
 EmbedOut = Annotated[
-    Path, typer.Option(metavar="FILE", help="New file: .parquet (id, path, label, vector), .npz or .npy.")
+    Path,
+    typer.Option(
+        metavar="FILE",
+        help="File: .parquet (id, path, label, vector), .npz or .npy. One of an earlier state of the data is updated.",
+    ),
 ]
 
 # `likewise export`

@@ -228,6 +228,8 @@ def embed(
 ) -> None:
     """Write the embedding of every item to a file, with its id, path and label.
 
+    If the file exists, only items that are new or have changed since then are embedded.
+
     \b
     Examples:
       likewise embed runs/photos

@@ -32,7 +32,7 @@ def say(sentence: str, *, err: bool = False) -> None:
 
 
 def note(words: str) -> None:
-    """Print a note about a doubtful result on standard error; standard output is for results only."""
+    """Print a note about a result on standard error; standard output is for results only."""
     say(f"note: {words}", err=True)
 
 

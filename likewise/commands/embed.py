@@ -1,4 +1,4 @@
-"""`likewise embed`: write the embedding of every item to a file, shard by shard.
+"""`likewise embed`: write the embedding of every item to a file, shard by shard, or bring such a file up to date.
 
 Finished shards are kept on disk beside the output file. So memory does not grow with the data, and an interrupted
 command continues where it stopped. With several ranks, each rank writes a file with its part of the items.
@@ -7,56 +7,43 @@ command continues where it stopped. With several ranks, each rank writes a file 
 import json
 import os
 import shutil
-import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
-from numpy.lib import format as npy
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import track
 
 from likewise import ranks
+from likewise.commands.vector_files import (
+    READERS,
+    WRITERS,
+    Shards,
+    about_in,
+    beside,
+    names_of,
+    read_earlier,
+    shard_type,
+)
 from likewise.data import DataError, Items
 from likewise.data.builtin import needed
 from likewise.data.mapped import change_of
-from likewise.encoders.features import features, for_inference
+from likewise.data.parts import DIGESTED, Digests
+from likewise.encoders.features import for_inference
+from likewise.encoders.known import NOTHING, Known, vectors_of
 from likewise.evaluation.geometry import LOOKED_AT, collapse_of
 from likewise.locks import only_writer
-from likewise.printing import note, storable
+from likewise.printing import note
 from likewise.training.encoder import Encoder, check_layer, load
 from likewise.training.run import NotFiniteError
 from likewise.training.signals import Interrupted, end_on_signal
 
 SHARD = 4096  # items in a shard, at most
 SHARD_SAMPLES = 2**26  # samples of sequences in a shard, so that a shard has fewer long ones
-
-
-@dataclass(frozen=True)
-class Shards:
-    """Vectors in files on disk, and the items that they belong to."""
-
-    paths: Sequence[Path]  # (m, d) float32 each
-    items: Items
-    ids: NDArray[np.int64]  # (n,) ids of the items, in the order of the vectors
-    dim: int
-    about: Mapping[str, Any]
-
-    def __iter__(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
-        start = 0
-        for path in self.paths:
-            vectors = np.load(path)
-            yield self.ids[start : start + len(vectors)], vectors
-            start += len(vectors)
-
-    def some(self, count: int) -> NDArray[np.float32]:
-        """Return about `count` vectors, evenly spaced from first to last."""
-        every = max(1, len(self.ids) // count)
-        return np.concatenate([np.load(path, mmap_mode="r")[::every] for path in self.paths])
 
 
 def embed(
@@ -72,12 +59,13 @@ def embed(
 ) -> Path:
     """Write the embedding of every item to the file `out`, with id, path and label, and return its path.
 
-    `source` is the data to embed, by default the run's own. `out` ends in `.parquet` (columns id, path, label, vector),
-    `.npz` (arrays ids, paths, labels, class_names, vectors) or `.npy` (only the vectors, in the order of the items).
-    With several ranks, `vectors.parquet` becomes `vectors-00000-of-00002.parquet` and so on; when the command is
-    repeated, a rank whose file is finished has nothing to do. `trust` allows the run to name an encoder
-    (`module:callable`) even if it was not made under this account. `say` is called with a warning if the vectors have
-    collapsed.
+    `source` is the data to embed, by default the run's own. `out` ends in `.parquet` (columns id, path, label, vector,
+    digest), `.npz` (arrays ids, paths, labels, class_names, vectors, digests) or `.npy` (only the vectors, in the order
+    of the items). If `out` exists, is no `.npy` and was made by the same encoder and layer from an earlier state of
+    the data, then only new and changed items are embedded. With several ranks, `vectors.parquet` becomes
+    `vectors-00000-of-00002.parquet` and so on; when the command is repeated, a rank whose file is finished has nothing
+    to do. `trust` allows the run to name an encoder (`module:callable`) even if it was not made under this account.
+    `say` is called with the number of vectors that were kept, and with a warning if the vectors have collapsed.
     """
     out = Path(out)
     if out.suffix.lower() not in WRITERS:
@@ -92,43 +80,60 @@ def embed(
     if world > 1:
         out = out.with_name(f"{out.stem}-{rank:05}-of-{world:05}{out.suffix}")
     with only_writer(out, out.with_name(f"{out.name}.lock")):
-        exists_already = f"--out must be a new file, got {out}, which exists"
+        about = {"encoder": encoder.fingerprint(layer), "layer": layer, "digests": DIGESTED}
         if world == 1 and out.exists():
-            raise ValueError(exists_already)
+            _check_can_be_updated(out, about)
         items = encoder.open(source, columns=columns, progress=progress and rank == 0)
         if len(items) < world:
             counts = f"the {len(items):,} items in {items.name}, got {world:,} ranks"
             raise ValueError(f"there must be at most as many ranks as {counts}")
         ids = np.array_split(np.arange(len(items)), world)[rank]
-        about = {
-            "encoder": encoder.fingerprint(layer),
-            "layer": layer,
+        about |= {
             "data": items.fingerprint,
             "source": items.name,
             "method": encoder.recipe.method,
             "items": f"{rank} of {world}",
         }
-        if out.exists():
-            if _about(out) == about:
+        if world > 1 and out.exists():
+            if about_in(out) == about:
                 return out
-            raise ValueError(exists_already)
+            raise ValueError(f"{_exists(out)}; several ranks cannot bring files up to date")
         parts = out.with_name(f"{out.name}.parts")
         with _writing(out):
             _begin(parts, about)
         with end_on_signal() as stop:
-            paths = list(_shards(encoder, layer, items, ids, out, parts, stop.is_set, progress and rank == 0))
+            job = _Job(encoder, layer, items, ids, out, parts, stop.is_set, progress and rank == 0)
+            paths, changes = job.update() if out.exists() else (job.embed(), None)
             with _writing(out):
-                shards = Shards(paths, items, ids, np.load(paths[0], mmap_mode="r").shape[1], about)
+                shards = Shards(paths, items, ids, np.load(paths[0], mmap_mode="r")["vector"].shape[1], about)
                 temporary = parts / f"whole{out.suffix}"
                 WRITERS[out.suffix.lower()](temporary, shards)
                 if world > 1 and out.suffix.lower() == ".npy":
-                    _settle(Path(shutil.copy(parts / "about.json", parts / "beside.json")), _beside(out))
+                    _settle(Path(shutil.copy(parts / "about.json", parts / "beside.json")), beside(out))
                 warning = collapse_of(shards.some(LOOKED_AT))
                 _settle(temporary, out)
         shutil.rmtree(parts)
+        if changes is not None:
+            say(f"{out}: {changes}")
         if warning is not None and rank == 0:
             say(warning)
         return out
+
+
+def _exists(out: Path) -> str:
+    return f"--out must be a new file, got {out}, which exists"
+
+
+def _check_can_be_updated(out: Path, about: Mapping[str, Any]) -> None:
+    """Raise an error unless the file holds vectors of the same encoder and layer, and digests of their items."""
+    if out.suffix.lower() not in READERS:
+        can = " or ".join(READERS)
+        raise ValueError(f"{_exists(out)}; only {can} can be brought up to date: {out.suffix} has no room for digests")
+    stored = about_in(out)
+    if any(stored.get(key) != about[key] for key in ("encoder", "layer")):
+        raise ValueError(f"{_exists(out)} and does not hold vectors of this encoder and layer")
+    if stored.get("digests") != about["digests"]:
+        raise ValueError(f"{_exists(out)} and cannot be brought up to date, because it has no digests of the items")
 
 
 @contextmanager
@@ -140,25 +145,6 @@ def _writing(out: Path) -> Iterator[None]:
         raise ValueError(
             f"{out} could not be written: {error.strerror or error}; run the same command again to continue"
         ) from None
-
-
-def _about(path: Path) -> Any:
-    """Return the description of the vectors stored in a finished file, or None if it has none."""
-    try:
-        if path.suffix.lower() == ".parquet":
-            schema = needed("pyarrow.parquet", "Parquet", "parquet").read_schema(path)
-            return json.loads(schema.metadata[b"likewise"])
-        if path.suffix.lower() == ".npz":
-            with np.load(path) as archive:
-                return json.loads(str(archive["about"]))
-        return json.loads(_beside(path).read_bytes())
-    except Exception:  # the file may be of any origin, and readers raise all kinds of exceptions
-        return None
-
-
-def _beside(path: Path) -> Path:
-    """Return the path of the JSON file that describes a rank's .npy, which has no room for a description."""
-    return path.with_name(f"{path.name}.json")
 
 
 def _begin(parts: Path, about: Mapping[str, Any]) -> None:
@@ -174,33 +160,66 @@ def _begin(parts: Path, about: Mapping[str, Any]) -> None:
     path.write_bytes(description)
 
 
-def _shards(
-    encoder: Encoder,
-    layer: str,
-    items: Items,
-    ids: NDArray[np.int64],
-    out: Path,
-    parts: Path,
-    is_told_to_stop: Callable[[], bool],
-    progress: bool,
-) -> Iterator[Path]:
-    """Yield the paths of the shards in order, and make those that do not exist yet."""
-    network = for_inference(encoder.up_to(layer))  # once for all shards
-    bounds = list(_bounds(items, ids))
-    console = Console(stderr=True, quiet=not progress)
-    for number, (start, stop) in enumerate(track(bounds, f"{len(ids):,} items", console=console, transient=True)):
-        path = parts / f"{number:06}.npy"
-        if not _is_whole(path, stop - start):
-            vectors = features(network, encoder.augmentation, items, ids[start:stop]).numpy()
-            _check(vectors, items, ids[start:stop])
+@dataclass(frozen=True)
+class _Job:
+    """What is embedded, by which network, and where the shards are written."""
+
+    encoder: Encoder
+    layer: str
+    items: Items
+    ids: NDArray[np.int64]
+    out: Path
+    parts: Path
+    is_told_to_stop: Callable[[], bool]
+    progress: bool
+
+    def embed(self) -> list[Path]:
+        """Embed all items, and return the paths of the shards in order."""
+        return self._shards(NOTHING, lambda start, stop: self.items.main.digests(self.ids[start:stop]))
+
+    def update(self) -> tuple[list[Path], str]:
+        """Embed what the existing file lacks, and return the paths of the shards and, in words, what has changed."""
+        earlier = read_earlier(self.out, self.parts / "earlier.npy")
+        parts = [self.items.main.digests(self.ids[start:stop]) for start, stop in self._bounds("looking for changes")]
+        digests = np.concatenate(parts)
+        if not earlier.known.is_earlier_state(digests):
+            shutil.rmtree(self.parts)
+            raise ValueError(f"{_exists(self.out)}, and most of its vectors are of other items than {self.items.name}")
+        paths = self._shards(earlier.known, lambda start, stop: digests[start:stop])
+        return paths, earlier.changes(digests, names_of(self.items, self.ids))
+
+    def _shards(self, known: Known, digests_of: Callable[[int, int], Digests]) -> list[Path]:
+        """Return the paths of the shards, after making those that do not exist yet.
+
+        `digests_of` returns the digests of the items from one place to another.
+        """
+        network = for_inference(self.encoder.up_to(self.layer))  # once for all shards
+        paths: list[Path] = []
+        for start, stop in self._bounds(f"{len(self.ids):,} items"):
+            path, ids = self.parts / f"{len(paths):06}.npy", self.ids[start:stop]
+            paths.append(path)
+            if _is_whole(path, stop - start):
+                continue
+            digests = digests_of(start, stop)
+            vectors = vectors_of(network, self.encoder.augmentation, self.items, ids, digests, known)
+            _check(vectors, self.items, ids)
+            shard = np.empty(len(ids), dtype=shard_type(vectors.shape[1]))
+            shard["digest"], shard["vector"] = digests, vectors
             temporary = path.with_suffix(".tmp")
-            with _writing(out):
+            with _writing(self.out):
                 with temporary.open("wb") as file:
-                    np.save(file, vectors)
+                    np.save(file, shard)
                 _settle(temporary, path)
-        yield path
-        if is_told_to_stop() and stop < len(ids):
-            raise Interrupted(f"stopped after {stop:,} of {len(ids):,} items; run the same command again to continue")
+        return paths
+
+    def _bounds(self, task: str) -> Iterator[tuple[int, int]]:
+        """Yield the start and end of each shard; raise an error between two of them if told to stop."""
+        console = Console(stderr=True, quiet=not self.progress)
+        for start, stop in track(list(_bounds(self.items, self.ids)), task, console=console, transient=True):
+            yield start, stop
+            if self.is_told_to_stop() and stop < len(self.ids):
+                done = f"{stop:,} of {len(self.ids):,} items"
+                raise Interrupted(f"stopped after {done}; run the same command again to continue")
 
 
 def _check(vectors: NDArray[np.float32], items: Items, ids: NDArray[np.int64]) -> None:
@@ -228,7 +247,7 @@ def _is_whole(path: Path, rows: int) -> bool:
         shape = np.load(path, mmap_mode="r").shape
     except (OSError, ValueError, EOFError):
         return False
-    return len(shape) == 2 and shape[0] == rows
+    return bool(shape == (rows,))
 
 
 def _settle(temporary: Path, path: Path) -> None:
@@ -236,70 +255,3 @@ def _settle(temporary: Path, path: Path) -> None:
     with temporary.open("rb+") as file:
         os.fsync(file.fileno())
     temporary.replace(path)
-
-
-def _write_npy(path: Path, shards: Shards) -> None:
-    with path.open("wb") as file:
-        _append(file, shards)
-
-
-def _append(file: IO[bytes], shards: Shards) -> None:
-    header = {"descr": "<f4", "fortran_order": False, "shape": (len(shards.ids), shards.dim)}
-    npy.write_array_header_1_0(file, header)
-    for _, vectors in shards:
-        file.write(np.ascontiguousarray(vectors, dtype="<f4").data)
-
-
-def _write_npz(path: Path, shards: Shards) -> None:
-    items, ids = shards.items, shards.ids
-    arrays: dict[str, Any] = {"ids": ids, "about": np.array(json.dumps(shards.about))}
-    if items.labels is not None:
-        arrays |= {"labels": items.labels[ids], "class_names": np.array(items.classes)}
-    if items.paths is not None:
-        arrays["paths"] = np.array([items.paths[item] for item in ids])
-    with zipfile.ZipFile(path, "w") as archive:
-        with archive.open("vectors.npy", "w", force_zip64=True) as file:
-            _append(file, shards)
-        for name, array in arrays.items():
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
-                npy.write_array(file, array, allow_pickle=False)
-
-
-def _write_parquet(path: Path, shards: Shards) -> None:
-    arrow, parquet = (needed(name, "Parquet", "parquet") for name in ("pyarrow", "pyarrow.parquet"))
-    items = shards.items
-    fields = [
-        ("id", arrow.int64()),
-        ("path", arrow.string()),
-        ("label", arrow.string()),
-        ("vector", arrow.list_(arrow.float32(), shards.dim)),
-    ]
-    schema = arrow.schema(fields, metadata={"likewise": json.dumps(shards.about)})
-
-    def path_of(item: int) -> str | None:
-        return None if items.paths is None else storable(items.paths[item])
-
-    def label(item: int) -> str | None:
-        if items.labels is None or items.labels[item] < 0:
-            return None
-        return storable(items.classes[items.labels[item]])
-
-    # Dictionary encoding only pays off for labels: for values that are all different it takes twice as long, and more
-    # space.
-    with parquet.ParquetWriter(path, schema, use_dictionary=["label"]) as writer:
-        for ids, vectors in shards:
-            flat = arrow.array(vectors.ravel(), type=arrow.float32())
-            columns = [
-                arrow.array(ids),
-                arrow.array([path_of(item) for item in ids], type=arrow.string()),
-                arrow.array([label(item) for item in ids], type=arrow.string()),
-                arrow.FixedSizeListArray.from_arrays(flat, shards.dim),
-            ]
-            writer.write_table(arrow.Table.from_arrays(columns, schema=schema))
-
-
-WRITERS: dict[str, Callable[[Path, Shards], None]] = {
-    ".parquet": _write_parquet,
-    ".npz": _write_npz,
-    ".npy": _write_npy,
-}

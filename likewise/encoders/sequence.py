@@ -1,8 +1,6 @@
-"""Define encoders of sequences: strided convolutions, then a context network that sees only the past.
+"""Define encoders of sequences: a frame encoder, then a context network that sees only the past.
 
-van den Oord et al., 2018 (CPC). Every norm only depends on a single frame (Rivière et al., 2020), because statistics
-over time, or over the batch, would leak the future into the context. Frame i sees the samples before (i + 1) · hop and
-none after them, so the padding after the end of a sequence does not affect its frames.
+van den Oord et al., 2018 (CPC).
 """
 
 import math
@@ -11,55 +9,11 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
+from likewise.encoders.frames import FrameEncoder, Frames
 from likewise.encoders.inputs import check_known, check_whole
+from likewise.encoders.mel import MelFrames
 from likewise.encoders.vit import Block
-
-
-class CausalConvolution(nn.Conv1d):
-    """Map rows (n, t, c) to (n, t // stride, width); each output sees its own stride and the one before it.
-
-    The first output sees zeros in place of the stride before it.
-    """
-
-    def __init__(self, channels: int, width: int, stride: int) -> None:
-        super().__init__(channels, width, 2 * stride, stride)
-
-    def forward(self, rows: Tensor) -> Tensor:
-        padded = functional.pad(rows, (0, 0, self.stride[0], 0))
-        # Treat it as an image of height 1 with channels last, which is the memory layout that the rows already have.
-        image = padded.transpose(1, 2)[:, :, None]
-        output = functional.conv2d(image, self.weight[:, :, None], self.bias, stride=(1, self.stride[0]))
-        return output.squeeze(2).transpose(1, 2)  # not output[:, :, 0], because the gradient of indexing is a copy
-
-
-class Frames(nn.Module):
-    """Map samples (n, t, c) to frames (n, max(1, t // hop), width); NaN, which marks padding, counts as 0."""
-
-    def __init__(self, channels: int, strides: tuple[int, ...], width: int) -> None:
-        super().__init__()
-        self.channels, self.hop, self.width = channels, math.prod(strides), width
-        inputs = (channels, *[width] * (len(strides) - 1))
-        self.convolutions = nn.ModuleList(
-            CausalConvolution(c, width, stride) for c, stride in zip(inputs, strides, strict=True)
-        )
-        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in strides)
-
-    def forward(self, sequences: Tensor) -> Tensor:
-        check_sequences(sequences, self.channels)
-        rows = sequences.nan_to_num(nan=0.0)
-        rows = functional.pad(rows, (0, 0, 0, max(0, self.hop - rows.shape[1])))
-        for convolution, norm in zip(self.convolutions, self.norms, strict=True):
-            rows = functional.relu(norm(convolution(rows)))
-        return rows
-
-    def there(self, sequences: Tensor) -> Tensor:
-        """Return which frames belong to the sequence and are not padding, (n, f); the first always does."""
-        lengths = (~sequences.isnan().any(dim=2)).sum(dim=1)
-        count = (lengths // self.hop).clamp(min=1)
-        frames = torch.arange(max(1, sequences.shape[1] // self.hop), device=sequences.device)
-        return frames < count[:, None]
 
 
 class Recurrent(nn.GRU):
@@ -102,13 +56,13 @@ class SequenceEncoder(nn.Module):
     """Map sequences (n, t, c), with NaN after the end of each, to features (n, dim): the mean of the contexts."""
 
     def __init__(
-        self, *, strides: tuple[int, ...], width: int, dim: int, channels: int = 1, context: str = "gru"
+        self, *, frames: Callable[[int], FrameEncoder], dim: int, channels: int = 1, context: str = "gru"
     ) -> None:
         super().__init__()
         check_whole("channels", channels)
         check_known("context", context, CONTEXTS)
-        self.frames = Frames(channels, strides, width)
-        self.context = CONTEXTS[context](width, dim)
+        self.frames = frames(channels)
+        self.context = CONTEXTS[context](self.frames.width, dim)
         self.dim: int = dim
 
     @property
@@ -126,16 +80,21 @@ class SequenceEncoder(nn.Module):
         return contexts.where(is_frame[:, :, None], 0).sum(dim=1) / is_frame.sum(dim=1, keepdim=True)
 
 
-def check_sequences(sequences: Tensor, channels: int) -> None:
-    if sequences.ndim != 3 or sequences.shape[2] != channels or sequences.shape[1] < 1:
-        raise ValueError(f"sequences must be of shape (n, t, {channels}), got {tuple(sequences.shape)}")
+def _strided(*, strides: tuple[int, ...], width: int, dim: int) -> partial[SequenceEncoder]:
+    return partial(SequenceEncoder, frames=partial(Frames, strides=strides, width=width), dim=dim)
+
+
+def _mel(*, rate: int, width: int, dim: int) -> partial[SequenceEncoder]:
+    return partial(SequenceEncoder, frames=partial(MelFrames, rate=rate, width=width), dim=dim)
 
 
 SEQUENCE_ENCODERS: dict[str, partial[SequenceEncoder]] = {
-    "audio_16k": partial(SequenceEncoder, strides=(5, 4, 2, 2, 2), width=512, dim=256),  # the paper's: 10 ms at 16 kHz
-    "audio_16k_small": partial(SequenceEncoder, strides=(5, 4, 2, 2, 2), width=128, dim=256),
-    "audio_8k": partial(SequenceEncoder, strides=(5, 4, 2, 2), width=128, dim=256),  # 10 ms at 8 kHz
-    "sensors": partial(SequenceEncoder, strides=(2, 2), width=128, dim=128),
+    "mel_16k": _mel(rate=16_000, width=128, dim=256),
+    "mel_8k": _mel(rate=8_000, width=128, dim=256),
+    "audio_16k": _strided(strides=(5, 4, 2, 2, 2), width=512, dim=256),  # the paper's: a frame is 10 ms at 16 kHz
+    "audio_16k_small": _strided(strides=(5, 4, 2, 2, 2), width=128, dim=256),
+    "audio_8k": _strided(strides=(5, 4, 2, 2), width=128, dim=256),  # a frame is 10 ms at 8 kHz
+    "sensors": _strided(strides=(2, 2), width=128, dim=128),
 }
 
 

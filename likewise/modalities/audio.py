@@ -18,10 +18,11 @@ from likewise.data.clips import check_rate
 from likewise.data.items import AUDIO
 from likewise.data.parts import PIECE, SIXTEEN_BITS, Ids, Part, RaggedPart
 from likewise.data.spectra import log_mel, mfcc
-from likewise.modalities.modality import About, Frames, accelerated
+from likewise.modalities.modality import About, Frames
 from likewise.modalities.sequence import SequenceModality, ragged
 from likewise.modalities.tiles import SIDE, Tiles
 from likewise.recipe import Recipe, RecipeError
+from likewise.views import sounds, windows
 
 LONGEST_HEARD = 60  # seconds of a recording that the explorer plays, at most
 LONGEST = 120  # seconds of an uploaded recording, at most
@@ -36,11 +37,11 @@ GLOW = ((12, 8, 38), (87, 22, 110), (188, 55, 84), (249, 142, 9), (252, 255, 200
 
 class AudioModality(SequenceModality):
     name = AUDIO
+    presets = windows.PRESETS | sounds.PRESETS
 
     def encoder_for(self, part: RaggedPart) -> tuple[str, str]:
-        if part.rate < LOW_RATE:
-            return "audio_8k", f"audio of {part.rate:,} samples a second"
-        return accelerated("audio_16k", "audio_16k_small")
+        name = "mel_8k" if part.rate < LOW_RATE else "mel_16k"
+        return name, f"audio of {part.rate:,} samples a second"
 
     def check_data(self, part: Part, recipe: Recipe, name: str) -> None:
         super().check_data(part, recipe, name)
@@ -52,6 +53,9 @@ class AudioModality(SequenceModality):
                 f"audio must have at least {LOWEST_RATE:,} samples a second, got {rate:,} in {name}: "
                 "slower data are series, which an .npz holds as x of shape (n, t, c)"
             )
+
+    def default_preset(self, part: Part) -> str:
+        return "sound"
 
     def baseline_name(self, by_frame: bool) -> str:
         return "MFCC" if by_frame else "MFCC statistics"

@@ -108,11 +108,9 @@ class SequenceModality(Modality):
 
     def hop(self, recipe: Recipe, part: Part) -> int:
         name = recipe.encoder.name
-        if name in SEQUENCE_ENCODERS:
-            return math.prod(SEQUENCE_ENCODERS[name].keywords["strides"])
-        if ":" not in name:
+        if name not in SEQUENCE_ENCODERS and ":" not in name:
             return 1
-        return _hop_of_imported(name, part.array.shape[1], part.native, recipe.encoder.context)
+        return _hop_of_built(name, part.array.shape[1], part.native, recipe.encoder.context)
 
     def fit(self, part: Part, train: Ids, recipe: Recipe) -> dict[str, Any]:
         part = ragged(part)
@@ -123,7 +121,7 @@ class SequenceModality(Modality):
 
     def augmentation(self, recipe: Recipe, about: About) -> Augmentation:
         check_choice("pairs.preset of sequences", recipe.pairs.preset, self.presets)
-        views = windows.PRESETS[recipe.pairs.preset]
+        views = self.presets[recipe.pairs.preset]
         return views(mean=tuple(about["mean"]), std=tuple(about["std"]))
 
     def plain(self, part: Part, train: Ids, size: int | None) -> Augmentation:
@@ -194,8 +192,8 @@ class SequenceModality(Modality):
 
 
 @functools.cache
-def _hop_of_imported(name: str, channels: int, samples: int, context: str) -> int:
-    """Return the hop of an imported encoder (`module:callable`), which has to be built to find out."""
+def _hop_of_built(name: str, channels: int, samples: int, context: str) -> int:
+    """Return the hop of an encoder, which has to be built to find out."""
     return int(getattr(encoders.build(name, channels=channels, samples=samples, context=context), "hop", 1))
 
 

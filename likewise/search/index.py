@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from likewise.data.parts import Digests
 from likewise.guide import see
 from likewise.search import exact, files, structures
 from likewise.search.exact import Places, Rows, SearchError, slices
@@ -28,9 +29,19 @@ class Index:
     kind: str  # flat, hnsw or ivfpq
     belongs_to: str  # a fingerprint of encoder, layer and data
     structure: Any = None  # the FAISS index; None for flat
+    digests: Digests | None = None  # (n,) of the items' contents, by which a later index recognises them; None: unknown
+    source: str = ""  # a hash of where the items were read from; empty if they were in memory
 
     @classmethod
-    def build(cls, vectors: NDArray[Any], kind: str = "auto", *, belongs_to: str) -> "Index":
+    def build(
+        cls,
+        vectors: NDArray[Any],
+        kind: str = "auto",
+        *,
+        belongs_to: str,
+        digests: Digests | None = None,
+        source: str = "",
+    ) -> "Index":
         """Build an index of embeddings (n, d).
 
         `auto` is `flat`, which compares a query with every item, up to 50,000 items; `hnsw` up to 1,000,000; and
@@ -40,7 +51,8 @@ class Index:
         if not len(units):
             raise SearchError(f"vectors must have at least one row, got shape {np.shape(vectors)}")
         kind = structures.choose(kind, len(units))
-        return cls(units, kind, belongs_to, None if kind == "flat" else structures.build(kind, units))
+        structure = None if kind == "flat" else structures.build(kind, units)
+        return cls(units, kind, belongs_to, structure, digests, source)
 
     @classmethod
     def of(cls, index_or_vectors: "Index | NDArray[Any]") -> "Index":
@@ -81,7 +93,8 @@ class Index:
 
     def save(self, folder: str | Path) -> None:
         """Write the index to a folder, atomically replacing any index that is there."""
-        files.save(Path(folder), self.vectors, self.kind, self.belongs_to, self.structure)
+        fields = (self.vectors, self.kind, self.belongs_to, self.structure, self.digests, self.source)
+        files.save(Path(folder), *fields)
 
     @classmethod
     def load(cls, folder: str | Path, belongs_to: str) -> "Index":

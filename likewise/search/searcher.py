@@ -1,7 +1,7 @@
 """Search the items of a source by file, id or words, and find its duplicates, outliers and suspect labels.
 
 The vectors and the index are saved in the run's folder. The next search loads them if they belong to the same encoder,
-layer and data.
+layer and data. If items were added, changed or removed, only new and changed ones are embedded.
 """
 
 import contextlib
@@ -19,10 +19,11 @@ from likewise import ranks
 from likewise.data import Items
 from likewise.data.images import extension
 from likewise.encoders.features import features
+from likewise.encoders.known import vectors_of
 from likewise.evaluation.geometry import collapse_of
 from likewise.modalities import MODALITIES
-from likewise.search import Index, SearchError, duplicates, outliers, structures, suspects
-from likewise.search.files import AGAIN
+from likewise.search import Index, SearchError, duplicates, files, outliers, structures, suspects
+from likewise.search.files import AGAIN, OtherIndexError
 from likewise.training.encoder import Encoder, check_layer, load
 
 NAMED = 10  # words that a note lists
@@ -59,8 +60,9 @@ class Searcher:
         """Embed and index a source, by default the data of the run, or load the index that was saved before.
 
         `kind` is flat, hnsw or ivfpq; `auto` chooses by the number of items. The index is saved in the folder `index`,
-        by default within the run. An index in that folder is loaded; if it belongs to another encoder, layer or data,
-        SearchError is raised. `trust` allows the run to import its own encoder (`module:callable`), which executes
+        by default within the run. An index in that folder is loaded, or brought up to date if the data have changed:
+        only new and changed items are embedded. SearchError is raised if it belongs to another encoder or layer, or if
+        most of its items are gone. `trust` allows the run to import its own encoder (`module:callable`), which executes
         code. `tell_share` is called with the share of the items embedded so far, 0 to 1.
         """
         structures.check_kind(kind)
@@ -68,24 +70,33 @@ class Searcher:
         layer = layer or encoder.default_layer
         check_layer(layer, encoder.recipe)
         items = encoder.open(source, columns=columns, progress=progress)
-        belongs_to = f"{encoder.fingerprint(layer)} {items.fingerprint}"
+        owner, whence = encoder.fingerprint(layer), _hash_of(encoder.recipe.data.source if source is None else source)
+        belongs_to = f"{owner} {items.fingerprint}"
         folder = None if index is None else Path(index)
         if folder is None and not isinstance(run, Encoder):
             folder = Path(run) / "search" / f"{kind}-{hashlib.sha256(belongs_to.encode()).hexdigest()[:12]}"
-        if folder is not None and (folder / "index.json").exists():
-            loaded = Index.load(folder, belongs_to)
-            if kind not in ("auto", loaded.kind):
-                raise SearchError(f"the index in {folder} must be {kind}, got {loaded.kind}: {AGAIN}")
-            return cls(encoder, items, loaded, layer)
+        refusal: OtherIndexError | None = None
+        if folder is not None and (folder / files.NAME).exists():
+            kind = _agreed(kind, folder)
+            try:
+                return cls(encoder, items, Index.load(folder, belongs_to), layer)
+            except OtherIndexError as error:
+                refusal = error
         kind = structures.choose(kind, len(items))  # raises errors now, and not after everything was embedded
-        network, ids = encoder.up_to(layer), np.arange(len(items))
-        vectors = features(network, encoder.augmentation, items, ids, tell_share).numpy()
-        built = Index.build(vectors, kind, belongs_to=belongs_to)
+        ids = np.arange(len(items))
+        digests = items.main.digests(ids)
+        saved = [] if folder is None else [folder] if index is not None else sorted(folder.parent.glob("*"))
+        known = files.best_known(saved, owner, digests)
+        if refusal is not None and not known.is_earlier_state(digests):
+            raise refusal
+        vectors = vectors_of(encoder.up_to(layer), encoder.augmentation, items, ids, digests, known, tell_share)
+        built = Index.build(vectors, kind, belongs_to=belongs_to, digests=digests, source=whence)
         if index is not None:
             built.save(index)
         elif folder is not None:
             with contextlib.suppress(OSError):  # if the run is read-only, the index is built again each time
                 built.save(folder)
+                _remove_superseded(folder, owner, built)
         return cls(encoder, items, built, layer)
 
     def like(self, query: str | int | Path, k: int = 10) -> list[dict[str, Any]]:
@@ -196,6 +207,28 @@ class Searcher:
         similarity, places = self.index.search(np.asarray(vector), k, exclude=exclude)
         pairs = zip(places[0].tolist(), similarity[0].tolist(), strict=True)
         return [self.told(place) | {"similarity": round(cosine, 4)} for place, cosine in pairs]
+
+
+def _hash_of(source: Any) -> str:
+    """Return a hash of the path or name of a source, empty for arrays in memory."""
+    if not isinstance(source, str | Path):
+        return ""
+    return hashlib.sha256(os.fsencode(Path(source).expanduser().resolve())).hexdigest()
+
+
+def _agreed(kind: str, folder: Path) -> str:
+    """Return the kind of the index in a folder; raise SearchError if another one is wanted."""
+    saved = files.kind_in(folder)
+    if kind not in ("auto", saved):
+        raise SearchError(f"the index in {folder} must be {kind}, got {saved}: {AGAIN}")
+    return saved
+
+
+def _remove_superseded(folder: Path, encoder: str, index: Index) -> None:
+    """Remove the indexes beside `folder` that are of earlier states of the same source, if of the same kind."""
+    for other in folder.parent.glob(f"{folder.name.partition('-')[0]}-*"):
+        if files.is_superseded(other, encoder, index.belongs_to, index.source):
+            files.remove(other)
 
 
 def reason(error: Exception) -> str:

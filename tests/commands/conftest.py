@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import likewise
+from tests.commands.counted import Counted, ten_pictures
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -32,3 +33,21 @@ def here(tmp_path):
     os.chdir(tmp_path)
     yield tmp_path
     os.chdir(before)
+
+
+@pytest.fixture(scope="session")
+def photos(tmp_path_factory):
+    """A run on ten pictures, of one step."""
+    folder = tmp_path_factory.mktemp("photos")
+    pictures = ten_pictures(folder / "pictures")
+    return likewise.train(pictures, method="e2e", steps=1, batch_size=4, out=folder / "run", progress=False).folder
+
+
+@pytest.fixture
+def counted(photos):
+    return Counted(photos)
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    return ten_pictures(tmp_path / "pictures")

@@ -18,6 +18,7 @@ from likewise import data
 from likewise.cli import app
 from likewise.commands import embed as module
 from likewise.data.embeddings import read_embeddings
+from likewise.encoders import known
 from likewise.encoders.features import place_of
 from likewise.evaluation.geometry import geometry, verdict
 from likewise.training.signals import Interrupted
@@ -50,15 +51,15 @@ def made(monkeypatch):
 
         happens: dict = {}  # noqa: RUF012
 
-    made, embedding = Made(), module.features
+    made, embedding = Made(), known.features
 
-    def counting(network, augmentation, items, ids):
+    def counting(network, augmentation, items, ids, *rest):
         made.happens.get(made.shards, lambda: None)()
         made.shards += 1
         made.items += len(ids)
-        return embedding(network, augmentation, items, ids)
+        return embedding(network, augmentation, items, ids, *rest)
 
-    monkeypatch.setattr(module, "features", counting)
+    monkeypatch.setattr(known, "features", counting)
     return made
 
 
@@ -200,11 +201,11 @@ def test_an_encoder_stays_where_it_is(run, expected, tmp_path, monkeypatch):
 def test_a_run_is_loaded_to_the_accelerator_of_its_rank(run, tmp_path, monkeypatch):
     used = []
 
-    def noting(network, augmentation, items, ids):
+    def noting(network, augmentation, items, ids, *rest):
         used.append(place_of(network).device)
         return torch.zeros(len(ids), 1)
 
-    monkeypatch.setattr(module, "features", noting)
+    monkeypatch.setattr(known, "features", noting)
     monkeypatch.setattr(module.Encoder, "fingerprint", lambda *_: "of weights that a meta device does not have")
     monkeypatch.setattr(module.ranks, "device", lambda: torch.device("meta"))
     likewise.embed(run.folder, out=tmp_path / "v.npz", progress=False)
@@ -223,7 +224,9 @@ def test_a_rank_that_had_finished_has_nothing_to_do(run, expected, tmp_path, mad
         assert path.name == f"v-0000{rank}-of-00002{ending}"
     assert made.items == 1797, "each item once"
     np.testing.assert_allclose(np.vstack([vectors_in(first), vectors_in(path)]), expected.vectors, rtol=1e-4, atol=1e-5)
-    with pytest.raises(ValueError, match=r"^--out must be a new file, got .*-00001-of-00002\..*, which exists$"):
+    with pytest.raises(
+        ValueError, match=r"^--out must be a new file, got .*-00001-of-00002\..*, which exists; several ranks cannot "
+    ):
         likewise.embed(run.folder, out=out, layer="head", progress=False)
 
 
@@ -254,7 +257,8 @@ def test_each_rank_writes_its_part(run, expected, tmp_path, as_rank):
 
 MISTAKES = {
     "vectors.csv": "--out must end in .parquet, .npz, .npy, got vectors.csv",
-    "there.npy": "--out must be a new file, got there.npy, which exists",
+    "there.npy": "--out must be a new file, got there.npy, which exists; only .parquet or .npz can be brought up to "
+    "date: .npy has no room for digests",
     "mine.npy": "mine.npy.parts is needed for temporary files, but it holds files that likewise did not write",
     "v.npy --layer neck": "layer must be backbone or head, got 'neck'",
 }

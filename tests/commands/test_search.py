@@ -107,7 +107,7 @@ def test_the_index_is_kept_and_taken_again(run, tmp_path, monkeypatch):
     def never(*arguments):
         raise AssertionError("embedded again")
 
-    monkeypatch.setattr("likewise.search.searcher.features", never)
+    monkeypatch.setattr("likewise.encoders.known.features", never)
     assert search(folder, 3, progress=False) == first
     moved = shutil.move(folder, tmp_path / "moved")
     assert search(moved, 3, progress=False) == first
@@ -136,7 +136,7 @@ def test_a_kind_that_cannot_be_is_refused_before_anything_is_embedded(run, tmp_p
     def never(*arguments):
         raise AssertionError("embedded")
 
-    monkeypatch.setattr("likewise.search.searcher.features", never)
+    monkeypatch.setattr("likewise.encoders.known.features", never)
     options = {"index": tmp_path / "index", "progress": False}
     with pytest.raises(SearchError, match=r"^ivfpq needs at least 10,000 items, got 1,797"):
         search(run.folder, 3, kind="ivfpq", **options)

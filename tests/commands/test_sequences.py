@@ -80,7 +80,7 @@ def test_audio_is_compared_with_statistics_of_its_cepstra(by_pitch):
     about = found["about"]
     assert (about["by"], about["train_items"], about["test_items"]) == ("item", 32, 4)
     assert about["test_words"] == "items not trained on"
-    assert about["encoder"] == "backbone of audio_8k with gru context, 256 features, cpc, seed 0"
+    assert about["encoder"] == "backbone of mel_8k with gru context, 256 features, cpc, seed 0"
     assert "alignment" not in found["learned encoder"], "a window's future has no second view"
 
 

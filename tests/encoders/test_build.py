@@ -158,7 +158,7 @@ def test_a_hidden_layer_is_as_wide_as_the_features_where_not_said():
 
 ALL = (
     "resnet_tiny, resnet18, resnet34, resnet50, vit_tiny, vit_small, mlp, "
-    "audio_16k, audio_16k_small, audio_8k, sensors or module:callable"
+    "mel_16k, mel_8k, audio_16k, audio_16k_small, audio_8k, sensors or module:callable"
 )
 CASES = {
     f"encoder must be one of {ALL}, got 'resnet81'; did you mean 'resnet18'?": lambda: encoders.build("resnet81"),

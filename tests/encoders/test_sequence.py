@@ -1,13 +1,15 @@
 """Encoders of sequences: what a frame may see, what padding may not do, and each part from its definition."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
 
 from likewise import encoders
+from likewise.encoders.frames import Frames
 from likewise.encoders.heads import StepsAhead
-from likewise.encoders.sequence import SEQUENCE_ENCODERS, CausalTransformer, Frames, SequenceEncoder, positions
+from likewise.encoders.sequence import SEQUENCE_ENCODERS, CausalTransformer, SequenceEncoder, positions
 from likewise.encoders.vit import Attention
 
 CONTEXTS = ["gru", "transformer"]
@@ -21,7 +23,8 @@ def randn(*shape, seed=0):
 
 def small(context="gru", channels=2):
     torch.manual_seed(0)
-    return SequenceEncoder(strides=STRIDES, width=8, dim=12, channels=channels, context=context).double()
+    frames = partial(Frames, strides=STRIDES, width=8)
+    return SequenceEncoder(frames=frames, dim=12, channels=channels, context=context).double()
 
 
 def padded(sequences, length):

@@ -3,12 +3,14 @@
 import os
 import signal
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from likewise.encoders import SequenceEncoder
+from likewise.encoders.frames import Frames
 
 DIM = 24
 at_call: dict[int, Callable[[], object]] = {}  # what happens at the so many-th forward pass, counted down to 0
@@ -117,4 +119,4 @@ def of_sequences(channels: int) -> nn.Module:
 
 def of_long_frames(channels: int, context: str) -> nn.Module:
     """One of ours with another hop, which only the encoder itself knows."""
-    return SequenceEncoder(strides=(3, 2), width=8, dim=8, channels=channels, context=context)
+    return SequenceEncoder(frames=partial(Frames, strides=(3, 2), width=8), dim=8, channels=channels, context=context)

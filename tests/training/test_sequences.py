@@ -52,7 +52,7 @@ def planned(source, method=None, **asked):
 
 @pytest.mark.parametrize(
     ("source", "encoder"),
-    [(clips(), "audio_8k"), (series(), "sensors"), (series()["x"], "sensors")],
+    [(clips(), "mel_8k"), (series(), "sensors"), (series()["x"], "sensors")],
     ids=["clips", "named series", "an array"],
 )
 def test_sequences_are_learned_by_their_future_where_nothing_else_is_asked_for(tmp_path, source, encoder):
@@ -300,10 +300,10 @@ def test_an_encoder_of_other_sequences_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("rate", "channels", "encoder"),
     [
-        (16_000, 1, "audio_16k" if torch.accelerator.is_available() else "audio_16k_small"),
-        (12_000, 1, "audio_16k" if torch.accelerator.is_available() else "audio_16k_small"),
-        (11_025, 1, "audio_8k"),
-        (4_000, 1, "audio_8k"),
+        (16_000, 1, "mel_16k"),
+        (12_000, 1, "mel_16k"),
+        (11_025, 1, "mel_8k"),
+        (4_000, 1, "mel_8k"),
         (3_999, 1, "sensors"),
         (16_000, 1, "sensors"),
         (16_000, 2, "sensors"),
@@ -311,7 +311,7 @@ def test_an_encoder_of_other_sequences_is_refused(tmp_path):
     ],
 )
 def test_the_encoder_follows_the_rate(rate, channels, encoder):
-    if encoder.startswith("audio"):
+    if encoder.startswith("mel"):
         x = series(t=1000, channels=1)["x"]
         source = {"audio": x.reshape(-1) / 100, "offsets": np.arange(len(x) + 1) * 1000, "rate": rate}
     else:
@@ -395,7 +395,7 @@ def test_the_plan_is_told_in_the_words_of_sequences():
     words = "\n".join(lines(ready, 20, parameters=12345, seconds=None, device="cpu"))
     assert "80 sequences of 1 channel, 8,000 samples a second, 0.15 s long (median), 10 held out, 3 classes" in words
     assert "future, windows of 800 samples, 0.1 s, 10 frames; 3 steps ahead, each among 128 frames of all seq" in words
-    assert "audio_8k, gru context, 3 matrices for the steps ahead, 12,345 parameters" in words
+    assert "mel_8k, gru context, 3 matrices for the steps ahead, 12,345 parameters" in words
 
 
 def test_a_whole_recipe_leaves_nothing_to_choose(tmp_path):
