@@ -57,8 +57,8 @@ class Pairs:
     # views: two augmentations of one item; groups: two items with the same label or group; future: a sequence and what
     # comes next in it; captions: an image and its caption.
     kind: str = "views"
-    # Augmentations: moco_v1, moco_v2, simclr, captions, greyscale or none for images; vector for vectors; sequence or
-    # none for audio and sensors. Empty chooses one for the data.
+    # Augmentations: moco_v1, moco_v2, simclr, captions, greyscale or none for images; vector for vectors; sound,
+    # sequence or none for audio; sequence or none for sensors. Empty chooses one for the data.
     preset: str = ""
     symmetric: bool = False  # use both views of an item as queries and both as keys, instead of one of each
     window: int = 0  # audio and series: length in samples of the excerpt that a training step sees; 0 chooses one

@@ -48,7 +48,7 @@ def search(
     searcher = Searcher.open(run, source, **options)
     notes = [searcher.note_on_collapse()]
     if query is not None:
-        parsed = searcher.meant(query)
+        parsed = searcher.parse_query(query)
         matches = searcher.like(parsed, k)
         notes.append(searcher.note_on_words(parsed) if isinstance(parsed, str) else None)
     elif duplicates is not None:
