@@ -11,7 +11,7 @@ import typer
 from docutils import nodes
 
 import likewise
-from benchmarks.measure import quote_in_pages
+from benchmarks import quote
 from docs import generate
 from docs._ext.comments import field_comments
 from docs._ext.docstrings import as_rst
@@ -28,6 +28,7 @@ from tests.docs.markdown import DOCS, ROOT, name_of, pages
 MARKED = re.compile(r"<!-- (\w+) -->(.*?)<!-- /\1 -->", flags=re.DOTALL)
 QUOTED = [(name_of(page), name, text.strip()) for page in pages() for name, text in MARKED.findall(page.read_text())]
 OPTIONS = ({"stem": "small", "context": "gru"}, {"stem": "imagenet", "context": "transformer"})
+RESULTS = (ROOT / "benchmarks" / "RESULTS.md").read_text()
 BY_HAND = re.compile(r"^\| `(\w+)` \|(.*)\|$", flags=re.MULTILINE)
 
 
@@ -164,21 +165,53 @@ def test_the_python_page_has_everything_that_is_public():
 @pytest.mark.parametrize(("page", "name", "text"), QUOTED, ids=[f"{page}-{name}" for page, name, _ in QUOTED])
 def test_quoted_figures_are_the_measured_ones(page, name, text):
     assert text
-    assert text in (ROOT / "benchmarks" / "RESULTS.md").read_text()
+    assert text == quote.quoted(name, RESULTS), "python -m benchmarks.quote quotes them again"
 
 
-def test_figures_are_quoted_wherever_they_are_wanted(tmp_path, monkeypatch):
-    monkeypatch.setattr("benchmarks.measure.ROOT", tmp_path)
+def test_every_table_that_can_be_quoted_was_measured():
+    assert {name for _, name, _ in QUOTED} == set(quote.SOURCES)
+    assert None not in [quote.quoted(name, RESULTS) for name in quote.SOURCES]
+
+
+def test_figures_are_quoted_wherever_they_are_wanted(tmp_path):
     (tmp_path / "docs" / "_build").mkdir(parents=True)
-    before = "a\n<!-- speed -->\nold\n<!-- /speed -->\nb\n"
+    before = "a\n<!-- search -->\nold\n<!-- /search -->\nb\n<!-- embed -->\nkept\n<!-- /embed -->\n"
     for name in ("README.md", "docs/page.md", "docs/_build/page.md"):
         (tmp_path / name).write_text(before)
     (tmp_path / "README.zh.md").write_text("c\n")
-    quote_in_pages("speed", r"new \1")
-    after = "a\n<!-- speed -->\n\nnew \\1\n\n<!-- /speed -->\nb\n"
+    table = "| index | time |\n| --- | ---: |\n| flat | 1 \\1 |"
+    other = table.replace("flat", "other")
+    (tmp_path / "RESULTS.md").write_text(f"## Other\n\n{other}\n\n## Search\n\nwords\n\n{table}\n\nwords\n")
+    quote.quote_in_pages(tmp_path, tmp_path / "RESULTS.md")
+    after = before.replace("\nold\n", f"\n\n{table}\n\n")
     assert (tmp_path / "README.md").read_text() == (tmp_path / "docs/page.md").read_text() == after
     assert (tmp_path / "README.zh.md").read_text() == "c\n"
     assert (tmp_path / "docs/_build/page.md").read_text() == before
+
+
+@pytest.mark.parametrize("page", quote.pages(), ids=name_of)
+def test_figures_in_sentences_are_measured_ones(page):
+    """Tables are compared above; these are typed by hand."""
+    assert not list(quote.unmeasured(page))
+
+
+def test_figures_in_sentences_are_seen():
+    page = (
+        "It takes 1,413 ms and 8 MiB, 46.5 毫秒，\nhas 1,445 images/s, 3.5× of 9×, an error of 1.0e-06 and 0.454.\n\n"
+    )
+    not_typed = "```text\n5 ms\n```\n`6 ms`, 3 × 4, 10,000 items, 0.5, 65,536 keys × 128, v1.2.345, 0.07\n"
+    assert list(quote.typed_figures(page + not_typed)) == [
+        *((1, figure) for figure in ("1,413 ms", "8 MiB", "46.5 ms")),
+        *((2, figure) for figure in ("1,445", "3.5×", "9×", "1.0e-06", "0.454")),
+    ]
+
+
+def test_a_figure_that_was_not_measured_is_found(tmp_path, monkeypatch):
+    monkeypatch.setattr(quote, "ROOT", tmp_path)
+    (tmp_path / "page.md").write_text("At 0.005, 203 ms and 204 ms; k-NN 0.987.\n\n```console\nk-NN 0.987\n```\n")
+    monkeypatch.setattr(quote, "RESULTS", tmp_path / "RESULTS.md")
+    (tmp_path / "RESULTS.md").write_text("| 203 ms | 1,204 ms |")
+    assert list(quote.unmeasured(tmp_path / "page.md")) == [(1, "204 ms")]
 
 
 @dataclass
