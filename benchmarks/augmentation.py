@@ -13,7 +13,7 @@ from PIL import Image, ImageFilter
 from torch import Tensor, nn
 
 from benchmarks import peers  # noqa: F401 - before torchvision, which it helps to load
-from benchmarks.measure import describe_machine, quote_in_pages, race, table, write_section
+from benchmarks.measure import describe_machine, race, table, write_section
 
 from torchvision import transforms as v1  # isort: skip
 from torchvision.transforms import v2  # isort: skip
@@ -146,7 +146,6 @@ def main() -> None:
         ]
     )
     write_section("Augmentation", text)
-    quote_in_pages("augmentation", table(HEADER, rows))
 
 
 if __name__ == "__main__":

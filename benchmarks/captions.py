@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch.nn.functional import normalize
 
-from benchmarks.measure import MIB, describe_machine, quote_in_pages, resident, table, write_section
+from benchmarks.measure import MIB, describe_machine, resident, table, write_section
 from likewise import losses
 from likewise.training.plan import make_plan
 from likewise.training.progress import Observer
@@ -105,7 +105,6 @@ def main() -> None:
         ]
     )
     write_section("CLIP in chunks", text)
-    quote_in_pages("captions", found)
     print(text)
 
 

@@ -25,7 +25,7 @@ from PIL import Image
 from torch.nn.functional import avg_pool2d
 
 import likewise
-from benchmarks.measure import describe_machine, quote_in_pages, table, write_section
+from benchmarks.measure import describe_machine, table, write_section
 from likewise.commands.search import Searcher
 from likewise.search import Index, duplicates
 from likewise.training.encoder import load
@@ -274,7 +274,6 @@ def main(source: str, wrong: str | None = None) -> None:
         ]
     )
     write_section("Near-duplicates", text)
-    quote_in_pages("duplicates", by_kind_table)
     print(text)
 
 

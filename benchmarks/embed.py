@@ -28,7 +28,6 @@ from benchmarks.measure import (
     MIB,
     describe_machine,
     peak_memory,
-    quote_in_pages,
     resident,
     run_process,
     table,
@@ -176,11 +175,10 @@ def speed(given: Images) -> None:
             "as many views that were made before; folded: the network that `embed` runs, on the same views. The "
             "command is the wall clock of `likewise embed` as a process of its own, with starting Python, loading the "
             "libraries and opening the run.",
-            (quoted := table(["", "time", "images/s", "of fixed tensors"], rows)),
+            table(["", "time", "images/s", "of fixed tensors"], rows),
         ]
     )
     write_section("Embed", text)
-    quote_in_pages("embed", quoted)
     print(text)
 
 

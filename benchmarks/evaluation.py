@@ -24,7 +24,6 @@ from benchmarks.measure import (
     MIB,
     describe_machine,
     peak_memory,
-    quote_in_pages,
     race,
     report_peak_memory,
     run_process,
@@ -165,7 +164,6 @@ def main() -> None:
         ]
     )
     write_section("Evaluation", text)
-    quote_in_pages("evaluation", measured)
     print(text)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from playwright.sync_api import Browser, sync_playwright
 
 import likewise
-from benchmarks.measure import describe_machine, quote_in_pages, table, write_section
+from benchmarks.measure import describe_machine, table, write_section
 from likewise import data
 
 ITEMS = 50_000
@@ -81,7 +81,6 @@ def main() -> None:
     machine = f"{describe_machine([])[:-1]}; Chromium {version} without a GPU."
     text = f"{machine}\n\n{what}; 16.7 ms are 60 frames a second. While it moves it is drawn at one pixel each.\n\n"
     write_section("Explorer", text + found)
-    quote_in_pages("explorer", found)
     print(text + found)
 
 

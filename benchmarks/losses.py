@@ -21,7 +21,6 @@ from benchmarks.measure import (
     MIB,
     describe_machine,
     peak_memory,
-    quote_in_pages,
     race,
     report_peak_memory,
     table,
@@ -351,7 +350,6 @@ def main() -> None:
     text = "\n\n".join(sections)
     print(text)
     write_section("Losses", text)
-    quote_in_pages("losses", big)
     CHART.write_text(bar_chart([(found.case.title, found.multiples()) for found in compared[:-1]]))
 
 

@@ -22,10 +22,9 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 
+from benchmarks.quote import RESULTS, quote_in_pages
 from likewise.training import metrics
 
-RESULTS = Path(__file__).parent / "RESULTS.md"
-ROOT = Path(__file__).parents[1]
 INTRO = "# Measured\n\nWritten by `make bench`; each section is one run.\n"
 MIB = 2**20
 K = TypeVar("K", bound=Hashable)
@@ -169,25 +168,10 @@ def verdict(reached: float, wanted: float, unit: str) -> str:
 
 
 def write_section(title: str, text: str, page: Path = RESULTS, intro: str = INTRO) -> None:
-    """Put a section into a page in the place of the one with the same title."""
+    """Put a section into a page in the place of the one with the same title; other pages quote the results."""
     before = page.read_text() if page.exists() else intro
     sections = re.split(r"^(?=## )", before, flags=re.MULTILINE)
     kept = [section.rstrip() for section in sections if not section.startswith(f"## {title}\n")]
     page.write_text("\n\n".join([*kept, f"## {title}\n\n{text.strip()}"]) + "\n")
-
-
-def pages() -> list[Path]:
-    """Return the Markdown files that may quote measured figures."""
-    built = ROOT / "docs" / "_build"
-    written = [page for page in sorted((ROOT / "docs").rglob("*.md")) if not page.is_relative_to(built)]
-    return [ROOT / "README.md", ROOT / "README.zh.md", *written]
-
-
-def quote_in_pages(name: str, text: str) -> None:
-    """Put measured figures between `<!-- name -->` and `<!-- /name -->` on every page that has these lines."""
-    marked = re.compile(rf"(?<=<!-- {name} -->).*?(?=<!-- /{name} -->)", flags=re.DOTALL)
-    for page in pages():
-        before = page.read_text()
-        after = marked.sub(lambda _: f"\n\n{text}\n\n", before)
-        if after != before:
-            page.write_text(after)
+    if page == RESULTS:
+        quote_in_pages()

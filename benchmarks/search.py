@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 import likewise
-from benchmarks.measure import MIB, describe_machine, quote_in_pages, race, table, write_section
+from benchmarks.measure import MIB, describe_machine, race, table, write_section
 from likewise.data.items import Items
 from likewise.randomness import generator
 from likewise.search import Index
@@ -99,7 +99,6 @@ def main() -> None:
         ]
     )
     write_section("Search", text)
-    quote_in_pages("search", found)
     print(text)
 
 

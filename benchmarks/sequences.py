@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks.measure import describe_machine, quote_in_pages, race, table, write_section
+from benchmarks.measure import describe_machine, race, table, write_section
 from likewise import encoders
 from likewise.losses.catalog import LOSSES
 from likewise.training.plan import make_plan
@@ -72,7 +72,6 @@ def main() -> None:
         f"of {min(REPEATS.values())} to {max(REPEATS.values())}, step and loss in turns. {describe_machine([])}"
     )
     write_section("CPC: the loss in the step", f"{text}\n\n{found}")
-    quote_in_pages("sequences", found)
 
 
 if __name__ == "__main__":

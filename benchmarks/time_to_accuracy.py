@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 import likewise
-from benchmarks.measure import describe_machine, quote_in_pages, table, write_section
+from benchmarks.measure import describe_machine, table, write_section
 from likewise import data, views
 from likewise.encoders.features import features
 from likewise.evaluation.knn import KNN, knn
@@ -92,7 +92,6 @@ def main(source: str, seconds: float = 300.0) -> None:
         ]
     )
     write_section("Time to accuracy", text)
-    quote_in_pages("accuracy", found_table)
     print(text)
 
 

@@ -24,7 +24,6 @@ from benchmarks.measure import (
     MIB,
     TrainingRun,
     describe_machine,
-    quote_in_pages,
     run_process,
     table,
     take_turns,
@@ -129,7 +128,6 @@ def main() -> None:
         ]
     )
     write_section("Training", text)
-    quote_in_pages("training", quoted)
     print(text)
 
 

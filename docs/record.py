@@ -11,8 +11,9 @@ it. They run one after the other in one empty folder, into which the page's file
 whose first line is a comment with the file's name.
 
 What follows a command in its block is replaced by its output. Where that had a line `…`, only as many lines of the
-new output are kept before and after it as there were: the beginning and the end. A block whose commands show nothing
-stays without output. `likewise explore` and `make` are not run.
+new output are kept before and after it as there were: the beginning and the end. Lines between two such lines are
+replaced by those that begin with the same word. A block whose commands show nothing stays without output. A command
+below which `^C` stands is stopped after some seconds. `likewise explore` and `make` are not run.
 """
 
 import argparse
@@ -28,6 +29,7 @@ ROOT = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(r"^```(console|python)\n(.*?)^```$", flags=re.DOTALL | re.MULTILINE)
 FILE = re.compile(r"# ([\w./-]+\.\w+)\b.*\n")
 LEFT_OUT = "…"
+STOPPED, SECONDS = "^C", 15  # what a terminal shows for Ctrl-C, and how long a command runs before it
 NOT_RUN = ("likewise explore", "make ")
 
 
@@ -68,14 +70,16 @@ def environment(folder: Path) -> dict[str, str]:
     }
 
 
-def run(command: str, folder: Path, variables: Mapping[str, str]) -> str:
-    """Return what a command prints, on both streams."""
+def run(command: str, folder: Path, variables: Mapping[str, str], is_stopped: bool) -> str:
+    """Return what a command prints, on both streams; one that is stopped has `^C` before its last line."""
     print(f"$ {command}", flush=True)
+    whole = f"timeout --signal=INT {SECONDS} {command}" if is_stopped else command
     done = subprocess.run(
-        command, shell=True, cwd=folder, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        whole, shell=True, cwd=folder, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     print(done.stdout, flush=True)
-    return "\n".join(line.rstrip() for line in done.stdout.strip("\n").splitlines())
+    lines = [line.rstrip() for line in done.stdout.strip("\n").splitlines()]
+    return "\n".join([*lines[:-1], STOPPED, *lines[-1:]] if is_stopped else lines)
 
 
 def shortened(output: str, shown: list[str]) -> list[str]:
@@ -83,10 +87,23 @@ def shortened(output: str, shown: list[str]) -> list[str]:
     lines = output.splitlines()
     if not shown or LEFT_OUT not in shown:
         return lines if shown else []
-    before, after = shown.index(LEFT_OUT), len(shown) - shown.index(LEFT_OUT) - 1
+    places = [place for place, line in enumerate(shown) if line == LEFT_OUT]
+    before, after = places[0], len(shown) - places[-1] - 1
     if before + after >= len(lines):
         return lines
-    return [*lines[:before], LEFT_OUT, *lines[len(lines) - after :]]
+    middle = lines[before : len(lines) - after]
+    between = [kept(line, middle) for line in shown[before + 1 : len(shown) - after]]
+    return [*lines[:before], LEFT_OUT, *between, *lines[len(lines) - after :]]
+
+
+def kept(line: str, lines: list[str]) -> str:
+    """Return the last of the lines that begins as a shown one does, figures aside, or else the shown one."""
+    return next((new for new in reversed(lines) if beginning(new) == beginning(line)), line)
+
+
+def beginning(line: str) -> str:
+    """Return the first word of a line, with 0 for every number."""
+    return re.sub(r"\d+", "0", (line.split() or [""])[0])
 
 
 def run_page(path: Path, folder: Path, only: str = "") -> str:
@@ -101,8 +118,9 @@ def run_page(path: Path, folder: Path, only: str = "") -> str:
             return block[0]
         lines: list[str] = []
         for command, shown in commands_of(block[2]):
-            is_run = only in command and not command.startswith(NOT_RUN)
-            lines += [f"$ {command}", *(shortened(run(command, folder, variables), shown) if is_run else shown)]
+            if only in command and not command.startswith(NOT_RUN):
+                shown = shortened(run(command, folder, variables, STOPPED in shown), shown)
+            lines += [f"$ {command}", *shown]
         return "\n".join(["```console", *lines, "```"])
 
     return BLOCK.sub(recorded, page)

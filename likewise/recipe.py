@@ -57,11 +57,11 @@ class Pairs:
     # views: two augmentations of one item; groups: two items with the same label or group; future: a sequence and what
     # comes next in it; captions: an image and its caption.
     kind: str = "views"
-    # Augmentations: moco_v1, moco_v2, simclr, captions, greyscale or none for images; vector for vectors; sequence or
-    # none for audio and sensors. Empty chooses one for the data.
+    # Augmentations: moco_v1, moco_v2, simclr, captions, greyscale or none for images; vector for vectors; sound,
+    # sequence or none for audio; sequence or none for sensors. Empty chooses one for the data.
     preset: str = ""
     symmetric: bool = False  # use both views of an item as queries and both as keys, instead of one of each
-    window: int = 0  # length in samples of the excerpt of a sequence that a training step sees; 0 chooses one
+    window: int = 0  # audio and series: length in samples of the excerpt that a training step sees; 0 chooses one
     horizon: int = 12  # pairs future: how many frames ahead to predict
     candidates: int = 128  # pairs future: how many other frames to draw as candidates for each step ahead
     # pairs future: which sequences the candidates are drawn from: both (all), others (all but the query's own) or same
@@ -116,7 +116,7 @@ class Dictionary:
     """Where the candidates of a query come from."""
 
     # batch: the other items of the batch; queue: keys of earlier batches; bank: one stored embedding for each item;
-    # nearest: the batch, with each positive replaced by its nearest neighbour in a queue.
+    # nearest: the batch, with each key replaced by its nearest neighbour in a queue.
     kind: str = "batch"
     size: int = 65536  # dictionary queue and nearest: how many keys the queue holds
     momentum: float = 0.5  # dictionary bank: share of a stored embedding that is kept when it is updated

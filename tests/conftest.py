@@ -29,6 +29,7 @@ settings.load_profile("patient")
 LONGEST = (
     *("docs/test_pages.py", "training/test_ranks.py", "commands/test_export.py", "explorer/test_page.py"),
     *("training/test_resume.py", "commands/test_captions.py", "training/test_methods.py", "commands/test_evaluate.py"),
+    *("docs/test_commands.py", "docs/test_site.py"),
     *("report/test_page.py", "commands/test_search.py", "training/test_run.py", "test_cli.py"),
     *("training/test_checkpoint.py", "losses/test_streamed.py", "losses/test_properties.py", "losses/test_faults.py"),
     *("training/test_captions.py", "search/test_duplicates.py", "training/test_sequences.py", "test_recipes.py"),

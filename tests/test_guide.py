@@ -1,7 +1,6 @@
 """What the program prints about a symptom ends with a section of the documentation that exists."""
 
 import re
-import shlex
 from dataclasses import fields
 from pathlib import Path
 
@@ -9,18 +8,18 @@ import pytest
 import torch
 
 from likewise import methods
+from likewise.commands.train import train
 from likewise.evaluation.geometry import collapse, geometry
 from likewise.guide import PAGE, SECTIONS, see
-from likewise.recipe import parse_settings
 from likewise.training.health import Health, Signs
-from likewise.training.run import NotFiniteError
+from likewise.training.run import NotFiniteError, RunError
+from tests.docs.outputs import masked
 
-DOCS = Path(__file__).parents[1] / "docs"
-TEXT = (DOCS / "guide" / PAGE).read_text()
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+TEXT = (ROOT / PAGE).read_text()
 METHODS = (DOCS / "reference" / "methods.md").read_text()
-COMMANDS = [
-    line for block in re.findall(r"```bash\n(.*?)```", METHODS, flags=re.DOTALL) for line in block.strip().splitlines()
-]
+HEALTH = ("filling", "chance", "collapse", "length", "range", "temperature")
 ILL = {
     "step": 500,
     "total": 1000,
@@ -53,12 +52,39 @@ def test_every_sentence_about_health_names_its_section():
     assert set(ILL) == {field.name for field in fields(Signs)}
     said = Health().look(Signs(**ILL)) + Health().look(Signs(**ILL | {"queue_fill": 0.5}))
     ends = {sentence[sentence.rindex("(see ") :] for sentence in said}
-    assert ends == {see(symptom) for symptom in SECTIONS if symptom != "not finite"}
+    assert ends == {see(symptom) for symptom in HEALTH}
+
+
+def test_the_page_shows_the_sentences_about_health_as_they_are_printed():
+    signs = [ILL, ILL | {"queue_fill": 0.5}, ILL | {"similarity": "cosine"}]
+    said = {masked(sentence) for each in signs for sentence in Health().look(Signs(**each))}
+    shown = re.findall(r"^note  (.*?\(see[^)]*\))$", TEXT, flags=re.DOTALL | re.MULTILINE)
+    assert {masked(sentence) for sentence in shown} <= said
+    assert len(shown) == len(HEALTH), "the others end the run, or are of a search"
 
 
 def test_other_sentences_about_symptoms_do_too():
-    assert collapse(geometry(torch.ones(9, 4))).endswith("(see reading-a-run.md#collapsed)")
-    assert str(NotFiniteError("the loss was not finite")) == "the loss was not finite (see reading-a-run.md#not-finite)"
+    assert collapse(geometry(torch.ones(9, 4))).endswith("(see docs/guide/reading-a-run.md#collapsed)")
+    assert str(NotFiniteError("the loss was not finite")).endswith("(see docs/guide/reading-a-run.md#not-finite)")
+
+
+def test_a_step_that_does_not_fit_says_what_to_change(tmp_path, monkeypatch):
+    def step(*_):
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr("likewise.training.learner.Learner.step", step)
+    with pytest.raises(RunError) as error:
+        train("digits", method="simclr", steps=1, batch_size=64, out=tmp_path / "run", progress=False)
+    assert str(error.value) == (
+        "the device ran out of memory; lower training.batch_size, which is 64, or embed the batch in parts "
+        f"(training.chunk) {see('memory')}"
+    )
+
+
+def test_every_symptom_is_named_somewhere_in_the_package():
+    code = "".join(path.read_text() for path in (ROOT / "likewise").rglob("*.py"))
+    for symptom in SECTIONS:
+        assert f"see('{symptom}')" in code or f'found["{symptom}"]' in code, symptom
 
 
 def test_the_page_of_methods_has_them_as_they_are():
@@ -67,17 +93,3 @@ def test_the_page_of_methods_has_them_as_they_are():
     assert found == methods.table()[1:]
     headings = re.findall(r"^## (\w+)$", METHODS, flags=re.MULTILINE)
     assert headings == list(methods.METHODS)
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_of_the_page_of_methods_is_a_recipe_that_can_work(command):
-    """They are not run: each is a training of its own."""
-    program, verb, _, *options = shlex.split(command)
-    assert (program, verb) == ("likewise", "train")
-    given = list(zip(options[::2], options[1::2], strict=True))
-    keys = {"--pairs": "pairs.kind", "--keys": "keys.by", "--dictionary": "dictionary.kind", "--loss": "loss.kind"}
-    values = {keys[name]: value for name, value in given if name in keys}
-    values |= parse_settings(value for name, value in given if name == "--set")
-    if values.get("pairs.kind") == "future":
-        values["encoder.head"] = "steps"  # which is chosen for them
-    methods.check(methods.defaults(dict(given)["--method"]).with_values(values))

@@ -36,15 +36,3 @@ def test_the_citation_has_the_version_and_the_licence_of_the_package():
 @pytest.mark.parametrize(("document", "most"), [("README.md", 180), ("README.zh.md", 180), ("CONTRIBUTING.md", 120)])
 def test_what_newcomers_read_first_stays_short(document, most):
     assert len((ROOT / document).read_text().splitlines()) <= most
-
-
-@pytest.mark.parametrize("document", ["README.md", "README.zh.md"])
-def test_times_and_sizes_in_the_readme_are_measured_ones(document):
-    """Tables are compared elsewhere; these are the figures in its sentences."""
-    prose = re.sub(r"```.*?```", "", (ROOT / document).read_text(), flags=re.DOTALL)
-    figures = re.findall(r"[\d,.]+ (?:ms|MiB|images/s)\b|\d\.\de-\d\d", prose)
-    results = (ROOT / "benchmarks" / "RESULTS.md").read_text()
-    assert figures
-    for figure in figures:
-        number = figure.removesuffix(" images/s")
-        assert re.search(rf"(?<![\d.,]){re.escape(number)}(?![\d])", results), figure

@@ -48,7 +48,7 @@ class TwoTowers(Tower):
 
     @property
     def keys(self) -> nn.Module:
-        """The text tower: keys are captions."""
+        """The text encoder with its head: keys are captions."""
         return self.text
 
     @property
@@ -152,7 +152,7 @@ class Across(Pairs):
 
     @classmethod
     def describe_keys(cls, recipe: Recipe) -> str:
-        return "text tower"
+        return "text encoder"
 
     @classmethod
     def describe_defaults(cls, recipe: Recipe, scale: str) -> str:

@@ -58,7 +58,8 @@ def in_parts(tower: nn.Module, inputs: Inputs, parts: Sequence[slice]) -> list[A
     """
 
     dtype = torch.get_default_dtype()
-    # checkpoint() restores the RNG state only of devices it sees among its arguments, so give it a tensor there.
+    # checkpoint() restores the RNG state only of devices it sees among its arguments, so pass it a tensor on the
+    # model's device.
     where = torch.empty(0, device=place_of(tower).device)
 
     def of(part: slice, where: Tensor) -> Any:
@@ -89,7 +90,7 @@ class Taken:
 
 
 class Learner:
-    """One run's model, momentum copy, dictionary and optimizer, and the step that moves them."""
+    """One run's model, momentum copy, dictionary and optimizer, and the training step that updates them."""
 
     def __init__(
         self, recipe: Recipe, about: Mapping[str, Any], batches: Batches, labels: Tensor | None, fabric: Fabric

@@ -20,7 +20,7 @@ def lines(plan: Plan, steps: int, parameters: int, seconds: float | None, device
     kinds = unread.kinds_in_words(items.skipped)
     further = pairs.describe_towers(recipe)
     frozen = ", frozen" if recipe.encoder.frozen else ""
-    with_others = " with the text tower" if further else ""
+    with_others = " with the text encoder" if further else ""
     time = "" if seconds is None else f": about {duration(seconds)}"
     return [
         f"data\t{data_in_words(plan)}",

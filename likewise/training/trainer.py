@@ -23,6 +23,7 @@ from likewise.dictionaries.catalog import DICTIONARIES
 from likewise.encoders.features import features
 from likewise.evaluation.geometry import geometry
 from likewise.evaluation.knn import knn
+from likewise.guide import see
 from likewise.losses.catalog import LOSSES
 from likewise.pairs.catalog import PAIRS
 from likewise.pairs.metric import MOST_HELD_OUT, Metric
@@ -84,7 +85,7 @@ class Trainer:
         except torch.OutOfMemoryError:
             raise RunError(
                 f"the device ran out of memory; lower training.batch_size, which is {self.recipe.training.batch_size}, "
-                "or embed the batch in parts (training.chunk)"
+                f"or embed the batch in parts (training.chunk) {see('memory')}"
             ) from None
         finally:
             self.observer.stop()

@@ -12,6 +12,7 @@ FENCED = re.compile(
     r"^(?P<indent> *)(?P<fence>```+)(?P<info>[^\n`]*)\n(?P<code>.*?)^ *(?P=fence) *$", re.DOTALL | re.MULTILINE
 )
 CONTINUED = re.compile(r"<<-?\s*['\"]?(\w+)['\"]?")  # a here-document, up to a line of this word
+STARTED = re.compile(r"(?:torchrun .*-m |srun )?likewise ")
 FILE_NAME = re.compile(r"# ([\w./-]+\.\w+)\n")
 LINK = re.compile(r"\]\(\s*<?([^()\s>]+(?:\([^()\s]*\))?)>?(?:\s+\"[^\"]*\")?\s*\)")
 REFERENCE = re.compile(r"^\[[^\]]+\]:\s+(\S+)", re.MULTILINE)
@@ -145,3 +146,18 @@ def anchors(text: str) -> set[str]:
         names.add(f"{slug}-{count}" if count else slug)
     names |= set(re.findall(r"^\(([\w.-]+)\)=$", text, flags=re.MULTILINE))
     return names | set(re.findall(r"<a (?:id|name)=\"([^\"]+)\"", text))
+
+
+def examples_of_commands(text: str) -> list[str]:
+    """Return the commands of a page that stand outside of console blocks: in other blocks, indented, or in a sentence.
+
+    A command is one of likewise with at least one argument; what starts it (`torchrun … -m`, `srun`) is left out. Usage
+    with brackets or dots is none.
+    """
+    shown = [block.code for block in blocks(text) if block.language in ("", "text", "sh", "bash")]
+    prose = FENCED.sub("", text)
+    shown += re.findall(r"^    (?=likewise )(.+)$", prose, flags=re.MULTILINE)
+    shown += [words.replace("\n", " ") for words in re.findall(r"(?<!`)`(likewise [^`]+)`(?!`)", prose)]
+    lines = [line for code in shown for line in code.replace("\\\n", " ").splitlines()]
+    found = [STARTED.sub("likewise ", line) for line in lines if STARTED.match(line)]
+    return [line for line in found if len(line.split()) > 2 and not re.search(r"[\[\]…]|COMMAND", line)]

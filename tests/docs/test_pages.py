@@ -1,7 +1,8 @@
 """What the pages and the README show is so: every command and every example is run.
 
 The commands of a page run one after the other in an empty folder, in which the files that the page shows are written
-first; then its examples run. Commands that train are cut short: what they learn is not looked at.
+first; then its examples run. Commands that train are cut short: what they learn is not looked at, but
+the words that they print have to be those that the page shows (`tests/docs/outputs.py`).
 """
 
 import doctest
@@ -17,7 +18,7 @@ import time
 import traceback
 import urllib.parse
 import urllib.request
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -31,11 +32,14 @@ from likewise.losses.catalog import LOSSES
 from likewise.methods import METHODS
 from likewise.modalities import MODALITIES
 from likewise.pairs.catalog import PAIRS
+from likewise.training.learner import Learner
 from tests.docs.markdown import ROOT, Command, blocks, commands, examples, files, make_targets, name_of, pages
+from tests.docs.outputs import difference
 
 PATIENCE = 600  # seconds; it only bounds a hang
 # What a training set of this name costs at its own batch size is not needed to see that the command works.
 BATCH_SIZES = {"sounds": "16", "shapes": "64"}
+STOPPED = "^C"  # what a terminal shows where somebody pressed Ctrl-C
 SAME = [(page, page.with_name(page.name.replace(".zh.md", ".md"))) for page in pages() if page.name.endswith(".zh.md")]
 TRANSLATIONS = [page for page, _ in SAME]
 SHOWING = [page for page in pages() if page not in TRANSLATIONS]
@@ -57,10 +61,13 @@ def test_every_command_and_every_example_of_a_page_works(page, tmp_path, monkeyp
     if page.name == "README.md":
         make_photos(tmp_path / "photos")
     with a_user_in(tmp_path / "programs", tmp_path, monkeypatch):
+        stale = []
         for command in commands(text):
             if not command.text.startswith("make "):
-                run(command, tmp_path, f"{name_of(page)}:{command.line}: $ {command.text}")
+                where = f"{name_of(page)}:{command.line}: $ {command.text}"
+                stale += [f"{where}\n{said}" for said in run(command, tmp_path, where)]
         check_examples(text, page)
+    assert not stale, "\n\n".join(stale)
 
 
 def make_photos(folder: Path) -> None:
@@ -68,7 +75,7 @@ def make_photos(folder: Path) -> None:
     rng = np.random.default_rng(0)
     for name in ("airplane", "ship", "truck"):
         (folder / name).mkdir(parents=True)
-        for number in range(40):
+        for number in range(100):  # enough for a batch of the default size
             pixels = rng.integers(0, 256, (32, 32, 3), dtype=np.uint8)
             Image.fromarray(pixels).save(folder / name / f"{number:04}.png")
 
@@ -110,24 +117,47 @@ def a_user_in(programs: Path, folder: Path, monkeypatch):
                 del sys.modules[name]
 
 
-def run(command: Command, folder: Path, where: str) -> None:
-    """Run a command of a page. It may only fail in the way that the page shows."""
+def run(command: Command, folder: Path, where: str) -> list[str]:
+    """Run a command of a page, and say what the page shows of it that is not so. It may only fail as the page shows."""
     words = plain_words(command.text)
+    is_stopped = STOPPED in command.shown
     if words[:2] == ["likewise", "explore"]:
-        explore(words[1:], folder)
-        return
-    if words[:1] == ["likewise"] and "--devices" not in words:  # several devices start the program anew
-        code, printed, errors = in_this_process(shortened(words[1:]))
+        code, printed, errors = 0, explore(words[1:], folder), ""
+    elif words[:1] == ["likewise"] and "--devices" not in words:  # several devices start the program anew
+        with stopped_after_its_first_step() if is_stopped else nullcontext():
+            code, printed, errors = in_this_process(shortened(words[1:]))
     else:
         ran = subprocess.run(
             ["bash", "-c", command.text], cwd=folder, capture_output=True, text=True, check=False, timeout=PATIENCE
         )
-        code, printed, errors = ran.returncode, ran.stdout, ran.stderr
-    if code != 0:
-        assert command.output, f"{where}\nfailed, and the page shows nothing of it:\n{printed}{errors}"
+        code, printed, errors = ran.returncode, ran.stderr + ran.stdout, ran.stderr
+    if code != 0 and not is_stopped:
+        assert command.output, f"{where}\nfailed, and the page shows nothing of it:\n{printed}"
         assert errors.strip() == command.output, f"{where}\nfailed, and not as the page shows"
-    elif words[1:2] in (["demo"], ["evaluate"], ["finetune"]):
-        assert names(command.output) <= names(printed), f"{where}\nprints other tables than the page shows:\n{printed}"
+    if (code != 0 and not is_stopped) or not command.output:
+        return []
+    shown = "\n".join(line for line in command.shown if line != STOPPED)
+    said = [difference(shown, printed)]
+    if not headings(shown) <= headings(printed):
+        said.append(f"the page shows other tables than were printed:\n{printed}")
+    if words[1:2] in (["demo"], ["evaluate"], ["finetune"]) and not names(shown) <= names(printed):
+        said.append(f"the page shows other rows than were printed:\n{printed}")
+    return list(filter(None, said))
+
+
+@contextmanager
+def stopped_after_its_first_step():
+    """Let somebody press Ctrl-C when the first step of a run is done."""
+    step = Learner.step
+
+    def last_step(*arguments):
+        taken = step(*arguments)
+        signal.raise_signal(signal.SIGINT)
+        return taken
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Learner, "step", last_step)
+        yield
 
 
 def plain_words(command: str) -> list[str]:
@@ -156,6 +186,8 @@ def shortened(arguments: list[str]) -> list[str]:
             return [*(word for word in arguments if not word.startswith("--epochs=")), *added]
         case ["finetune", *_]:
             return [*arguments, "--epochs", "1"]
+        case ["search", *rest] if "--duplicates" in rest:
+            return [*arguments, "--duplicates", "0.99"]  # copies are less alike after two steps
     return arguments
 
 
@@ -170,15 +202,16 @@ def in_this_process(arguments: list[str]) -> tuple[int, str, str]:
     errors = ran.stderr
     if ran.exception is not None and not isinstance(ran.exception, SystemExit):
         errors += "".join(traceback.format_exception(ran.exception))
-    return ran.exit_code, ran.stdout, errors
+    return ran.exit_code, ran.output, errors
 
 
-def explore(arguments: list[str], folder: Path) -> None:
-    """Start `likewise explore`, look at its page, end it with Ctrl-C."""
+def explore(arguments: list[str], folder: Path) -> str:
+    """Start `likewise explore`, look at its page, end it with Ctrl-C; return its first line."""
     program = [sys.executable, "-m", "likewise", *arguments]
     with subprocess.Popen(program, cwd=folder, stdout=subprocess.PIPE, text=True) as started:
         try:
-            address = re.search(r"http://\S+?(?=[\s,)]|$)", started.stdout.readline())
+            line = started.stdout.readline()
+            address = re.search(r"http://\S+?(?=[\s,)]|$)", line)
             assert address, "no address was printed"
             url = urllib.parse.urlsplit(address[0])
             end = time.monotonic() + PATIENCE
@@ -190,6 +223,12 @@ def explore(arguments: list[str], folder: Path) -> None:
         finally:
             started.send_signal(signal.SIGINT)
         assert started.wait(timeout=PATIENCE) == 0
+    return line
+
+
+def headings(table: str) -> set[str]:
+    """The words in the headings of all tables."""
+    return names("\n".join(line for line in table.splitlines() if line.startswith("┃")))
 
 
 def names(table: str) -> set[str]:
