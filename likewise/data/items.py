@@ -52,6 +52,7 @@ class Items:
     test: NDArray[np.bool_] | None  # (n,), true for items of the source's test part
     paths: tuple[str, ...] | None  # one per item, relative to the source
     skipped: tuple[Skipped, ...]
+    notes: tuple[str, ...] = ()  # sentences that say what was done to the data, for the plan
 
     def __len__(self) -> int:
         return len(self.main)

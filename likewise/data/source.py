@@ -19,6 +19,7 @@ from likewise.data.builtin import NAMES, builtin
 from likewise.data.cache import Plan, cache_folder, cache_key, cached_number, fetch
 from likewise.data.clips import from_clips
 from likewise.data.folder import File
+from likewise.data.gaps import Filling, way
 from likewise.data.images import EXTENSIONS, FITS, LARGEST_DEFAULT, Listing, decoding, median_side
 from likewise.data.items import AUDIO, IMAGE, DataError, Items, Skipped, digest, fingerprint, make
 from likewise.data.sequences import Sequences
@@ -38,6 +39,7 @@ class _Request:
     size: int | None
     fit: str
     rate: int | None
+    filling: Filling
     columns: Mapping[str, str]
     place: Path  # the cache folder
     progress: bool
@@ -54,6 +56,7 @@ def open(  # noqa: A001
     size: int | None = None,
     fit: str = "crop",
     rate: int | None = None,
+    gaps: str = "fill",
     columns: Mapping[str, str] | None = None,
     cache: str | os.PathLike[str] | None = None,
     progress: bool = True,
@@ -75,6 +78,9 @@ def open(  # noqa: A001
     Audio (WAV, FLAC, Ogg, Opus, MP3) becomes one channel of int16 at `rate` samples per second, by default 16,000, or
     8,000 if most files have a lower rate than 16,000. Arrays of audio keep their rate unless one is given; other
     series always keep theirs. Floating-point arrays (n, t, c) are series, unless t = c: then they are grey images.
+
+    `gaps` says what is done with missing values (NaN, an empty cell) in series: "fill" interpolates gaps of at most 10
+    samples between two measured values, "skip" does not. Sequences that have gaps then are left out.
 
     Files are decoded once into the folder `cache`; the default is the folder that `LIKEWISE_CACHE` names, else the
     user's cache folder.
@@ -101,6 +107,7 @@ def open(  # noqa: A001
         size=_whole("size", size),
         fit=_fit(fit),
         rate=_whole("rate", rate),
+        filling=way(gaps),
         columns=_columns(columns),
         place=cache_folder(cache),
         progress=progress,
@@ -109,14 +116,20 @@ def open(  # noqa: A001
         raise DataError(f"size must let images fit in memory, got {request.size:,}: one image would take {words}")
     if isinstance(source, Mapping):
         return arrays.from_mapping(
-            source, request.name, request.size, fit=request.fit, rate=request.rate, columns=request.columns
+            source,
+            request.name,
+            request.size,
+            fit=request.fit,
+            rate=request.rate,
+            filling=request.filling,
+            columns=request.columns,
         )
     if isinstance(source, Items):
         request.without_columns()
         return _converted(source, request)
     if isinstance(source, np.ndarray):
         request.without_columns()
-        return arrays.from_array(source, request.name, request.size, fit=request.fit)
+        return arrays.from_array(source, request.name, request.size, fit=request.fit, filling=request.filling)
     if not isinstance(source, str | os.PathLike):
         got = type(source).__name__
         raise DataError(f"source must be a path, one of {', '.join(NAMES)}, an array or a dict of arrays, got {got}")
@@ -187,16 +200,26 @@ def _file(path: Path, request: _Request) -> Items:
     if not os.access(path, os.R_OK):
         raise DataError(f"cannot read {name}: permission denied")
     if kind == ".npz":
-        return arrays.from_npz(path, name, request.size, fit=request.fit, rate=request.rate, columns=request.columns)
+        return arrays.from_npz(
+            path,
+            name,
+            request.size,
+            fit=request.fit,
+            rate=request.rate,
+            filling=request.filling,
+            columns=request.columns,
+        )
     if kind == ".csv" or (kind == ".parquet" and tables.is_table(path, request.columns)):
-        return tables.from_file(path, name, request.columns)
+        return tables.from_file(path, name, request.columns, request.filling)
     if kind in (".parquet", ".tar"):
         return _shards(kind, path.parent, [folder.stamp(path)], request)
     request.without_columns()
     if classic.is_idx(path.name):
         return _converted(classic.from_idx(path, name), request)
     if kind == ".npy":
-        return arrays.from_npy(path, name, request.size, request.place, request.progress, fit=request.fit)
+        return arrays.from_npy(
+            path, name, request.size, request.place, request.progress, fit=request.fit, filling=request.filling
+        )
     hint = ": open its folder" if kind[1:] in (*EXTENSIONS, *audio.EXTENSIONS) else ""
     raise DataError(f"expected {KINDS}, got {name}{hint}")
 
@@ -238,8 +261,7 @@ def _read_folder(
     for kind in (".parquet", ".tar"):
         if len(by_ending[kind]) == most:
             if kind == ".parquet" and tables.is_table(root / by_ending[kind][0].path, request.columns):
-                items = tables.from_folder(root, by_ending[kind], request.name, request.columns, unreadable)
-                return items, by_ending[kind], TABLES
+                return _tables(root, by_ending[kind], unreadable, request), by_ending[kind], TABLES
             return _shards(kind, root, by_ending[kind], request), by_ending[kind], SHARDS
     if len(images) < most == len(recordings):
         request.without_columns()
@@ -248,10 +270,13 @@ def _read_folder(
         )
         return items, recordings, RECORDINGS
     if len(images) < most:
-        items = tables.from_folder(root, by_ending[".csv"], request.name, request.columns, unreadable)
-        return items, by_ending[".csv"], TABLES
+        return _tables(root, by_ending[".csv"], unreadable, request), by_ending[".csv"], TABLES
     listing = partial(folder.listing, root, images, unreadable)
     return _pictures("folder", root, images, listing, request), images, IMAGES
+
+
+def _tables(root: Path, files: Sequence[File], unreadable: tuple[Skipped, ...], request: _Request) -> Items:
+    return tables.from_folder(root, files, request.name, request.columns, request.filling, unreadable)
 
 
 def _describe_unread(files: Sequence[File]) -> str:

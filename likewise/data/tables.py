@@ -21,6 +21,7 @@ from likewise.data.builtin import needed
 from likewise.data.cells import Cell, coded, kind_of, numbers, one_each
 from likewise.data.columns import check_roles
 from likewise.data.folder import File
+from likewise.data.gaps import Filling
 from likewise.data.items import DataError, Skipped
 from likewise.data.labels import collect_labels, from_paths, grouped, labelled
 from likewise.data.memory import check_fits
@@ -89,7 +90,7 @@ def is_table(path: Path, columns: Mapping[str, str]) -> bool:
     return bool(columns) or any(name.lower() in ROLES["sequence"] for name in schema.names)
 
 
-def from_file(path: Path, name: str, columns: Mapping[str, str]) -> Sequences:
+def from_file(path: Path, name: str, columns: Mapping[str, str], filling: Filling) -> Sequences:
     """Return the sequences of one table, sorted by name."""
     try:
         file = look_into(path)
@@ -107,11 +108,16 @@ def from_file(path: Path, name: str, columns: Mapping[str, str]) -> Sequences:
         part = _part(table, path.name, columns)
     except UnreadableError as error:
         raise DataError(f"cannot read {name}: {error}") from None
-    return _joined([part], name, part.names or [], (), _columns_of([part]))
+    return _joined([part], name, part.names or [], (), filling, _columns_of([part]))
 
 
 def from_folder(
-    root: Path, table_files: Sequence[File], name: str, columns: Mapping[str, str], skipped: tuple[Skipped, ...] = ()
+    root: Path,
+    table_files: Sequence[File],
+    name: str,
+    columns: Mapping[str, str],
+    filling: Filling,
+    skipped: tuple[Skipped, ...] = (),
 ) -> Sequences:
     """Return the sequences of all tables of a folder, labelled by a column, else by class folders."""
     readable = []
@@ -137,18 +143,24 @@ def from_folder(
             skipped += (Skipped(part.file, reason[:200]),)
     parts = [part for part in parts if part.channels == channels]
     paths = [path for part in parts for path in part.paths]
-    return _joined(parts, name, paths, skipped, _by_folders(parts) | _columns_of(parts))
+    return _joined(parts, name, paths, skipped, filling, _by_folders(parts) | _columns_of(parts))
 
 
 def _joined(
-    parts: Sequence[_Part], name: str, paths: Sequence[str], skipped: tuple[Skipped, ...], known: dict[str, Any]
+    parts: Sequence[_Part],
+    name: str,
+    paths: Sequence[str],
+    skipped: tuple[Skipped, ...],
+    filling: Filling,
+    known: dict[str, Any],
 ) -> Sequences:
     channel_indices, left_out = _select_channels(parts, name)
     values = np.concatenate([part.values[:, channel_indices] if left_out else part.values for part in parts])
     offsets = np.concatenate([[0], np.cumsum(np.concatenate([part.lengths for part in parts]))]).astype(np.int64)
+    filled, has_gaps = filling(values, offsets)
     timeless = [lacks_time for part in parts for lacks_time in part.timeless.tolist()]
     reasons = [
-        "has a row without a time" if lacks_time else unusable(values[start:stop])
+        "has a row without a time" if lacks_time else unusable(values[start:stop], has_gaps)
         for (start, stop), lacks_time in zip(itertools.pairwise(offsets), timeless, strict=True)
     ]
     for part in parts:
@@ -162,6 +174,7 @@ def _joined(
         rate=0,
         channels=tuple(parts[0].channels[index] for index in channel_indices),
         skipped=skipped,
+        filled=filled,
         paths=tuple(paths),
         table=TableColumns(tuple(dict.fromkeys(part.time for part in parts if part.time is not None)), left_out),
         **known,

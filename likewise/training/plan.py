@@ -33,6 +33,7 @@ OPENING = (
     "data.fit",
     "data.cache",
     "data.rate",
+    "data.gaps",
     "data.columns",
 )  # keys that are needed to open the data
 
@@ -120,6 +121,7 @@ def open_data(source: Any, asked: Mapping[str, Any], progress: bool) -> tuple[It
         size=stored or None,
         fit=options.fit,
         rate=options.rate or None,
+        gaps=options.gaps,
         columns=parse_columns(options.columns) or None,
         cache=options.cache or None,
         progress=progress,

@@ -26,6 +26,7 @@ def lines(plan: Plan, steps: int, parameters: int, seconds: float | None, device
         f"data\t{data_in_words(plan)}",
         *modality.describe_columns(items.main),
         *([f"left out\t{kinds}; see skipped.txt"] if kinds else []),
+        *(f"note\t{note}" for note in items.notes),
         f"method\t{recipe.method} ({methods.METHODS[recipe.method].paper})",
         f"pairs\t{pairs.describe(items, recipe)}",
         f"dictionary\t{dictionary_in_words(recipe, len(plan.train))}",

@@ -141,7 +141,7 @@ def test_sequences_with_holes_are_left_out_alike(log):
     long["session"] = [*LOG["session"], *(f"late {name}" for name in LOG["session"])]
     long["x"] = [None, *long["x"][1:8], *[1.0] * 8]
     long["y"] = [*long["y"][:8], *[2.0] * 3, float("inf"), *[2.0] * 2, *long["y"][14:]]
-    items = data.open(log(long))
+    items = data.open(log(long), gaps="skip")
     assert {skip.path: skip.reason for skip in items.skipped} == {
         "walk2": "holds NaN",
         "late walk1": "all values are the same",
@@ -156,7 +156,7 @@ def test_sequences_with_holes_are_left_out_alike(log):
 
 def test_a_word_among_numbers_and_a_row_without_a_time(log):
     words = ["23", "11", "12", "error", "13", "32", "21", "22"]
-    items = data.open(log({**LOG, "x": words}))
+    items = data.open(log({**LOG, "x": words}), gaps="skip")
     assert items.skipped == (data.Skipped("run", "holds NaN"),)
     items = data.open(log({**LOG, "time": [*LOG["time"][:7], None]}))
     assert items.skipped == (data.Skipped("walk2", "has a row without a time"),)
