@@ -53,6 +53,7 @@ class Items:
     paths: tuple[str, ...] | None  # one per item, relative to the source
     skipped: tuple[Skipped, ...]
     notes: tuple[str, ...] = ()  # sentences that say what was done to the data, for the plan
+    consecutive: bool = False  # whether the items are stretches of one log, in order
 
     def __len__(self) -> int:
         return len(self.main)

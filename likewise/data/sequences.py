@@ -83,6 +83,7 @@ def make_sequences(
     skipped: tuple[Skipped, ...] = (),
     table: TableColumns | None = None,
     notes: tuple[str, ...] = (),
+    consecutive: bool = False,
 ) -> Sequences:
     """Return sequences, after checking that the columns fit; `content` is the array's digest, if known."""
     columns = {"labels": labels, "groups": groups, "is_test": test, "paths": paths, "captions": captions}
@@ -105,6 +106,7 @@ def make_sequences(
         paths=paths,
         skipped=skipped,
         notes=notes,
+        consecutive=consecutive,
     )
 
 

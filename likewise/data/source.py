@@ -89,7 +89,8 @@ def open(  # noqa: A001
     "group": "speaker"}. Several arrays may hold captions: {"captions": "title+keywords"}. For series in tables the
     roles are sequence, time, y, group, is_test and channels ({"channels": "ax+ay+az"}). By default, all remaining
     columns of numbers are channels, except those that look like a time or an index, are constant or only count up;
-    these are listed in `table.left_out`. Without a time, a column that certainly is one orders the rows.
+    these are listed in `table.left_out`. Without a time, a column that certainly is one orders the rows. A file in which no
+    column names sequences is one log, which is cut into stretches.
 
     Captions may come as `captions` (n,) or (n, several) in an `.npz`, one line each in `captions.jsonl` ({"image":
     "a.jpg", "caption": "a dog"}; several as a list) or in `captions.csv` (image,caption), as `key.txt` beside

@@ -46,6 +46,8 @@ def data_in_words(plan: Plan) -> str:
     if items.groups is not None:
         labels += f", {counted(len(np.unique(items.groups)), 'group', 'groups')}"
     held_out = f", {len(plan.test):,} held out" if len(plan.test) else ""
+    if between := len(items) - len(plan.train) - len(plan.test):
+        held_out += f", {between:,} between these left out as a gap"
     unusable = unread.unusable_in_words(items)
     skipped = f"; {unusable}, see skipped.txt" if unusable else ""
     return (

@@ -174,8 +174,8 @@ def test_a_csv_without_sequences(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "x.csv", without("session"))
     assert refused("x.csv") == (
-        "expected a column that names each row's sequence in x.csv, got time, Label, x, y, note, subject, is_test: "
-        "say which it is with --column sequence=NAME"
+        "expected a column that names each row's sequence in x.csv, because time goes back in it, "
+        "got time, Label, x, y, note, subject, is_test: say which it is with --column sequence=NAME"
     )
     (tmp_path / "x.csv").write_text("0.5,1\n0.7,2\n")
     assert refused("x.csv") == "cannot read x.csv: its first line must name the columns"

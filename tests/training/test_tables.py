@@ -10,7 +10,7 @@ import likewise
 from likewise.cli import app
 from likewise.data import DataError
 from likewise.recipe import RecipeError
-from likewise.training.plan import make_plan
+from likewise.training.plan import make_plan, split
 from likewise.training.plan_lines import lines
 from tests.waves import series
 
@@ -154,3 +154,25 @@ def test_a_run_from_before_gaps_were_filled_goes_on_with_the_data_it_had(tmp_pat
     (tmp_path / "own.toml").write_text("[pairs]\nhorizon = 2\n")  # written by hand: what is not said is chosen
     ready = likewise.train(source, recipe=tmp_path / "own.toml", steps=2, out=tmp_path / "new", progress=False)
     assert ready.recipe.data.gaps == "fill"
+
+
+# One long log
+
+
+def test_the_end_of_a_log_is_held_out_behind_a_gap_and_the_plan_says_so(tmp_path):
+    a, b = np.random.default_rng(0).normal(size=(2, 1_200))
+    source = write(tmp_path / "log.csv", {"time": np.arange(1_200), "a": a, "b": b})
+    words = told(source)
+    assert (
+        ": 17 sequences of 2 channels, 60 samples long (median), 2 held out, 1 between these left out" in words["data"]
+    )
+    assert words["note"].startswith(
+        "no column names the sequences, so the file is read as one log and cut into 20 stretches of 60 rows (median); "
+    )
+    run = likewise.train(source, steps=2, out=tmp_path / "run", settings=QUICK, progress=False)
+    items = run.encoder.open(progress=False)
+    train, test = split(items, run.recipe)
+    np.testing.assert_allclose(run.encoder.about["mean"], items[train].reshape(-1, 2).mean(axis=0), atol=1e-6)
+    assert (train.tolist(), test.tolist()) == ([*range(17)], [18, 19])
+    assert ", 5 held out, 1 between" in told(source, data__test=0.25)["data"]
+    assert ": 20 sequences of 2 channels, 60 samples long (median), no labels" in told(source, data__test=0)["data"]
