@@ -51,6 +51,11 @@ def captions_in(row: Mapping[str, Any]) -> tuple[str, ...]:
     return next((captions for name in TEXTS if (captions := clean(row.get(name)))), ())
 
 
+def none_if_empty(texts: Sequence[tuple[str, ...]]) -> Captions | None:
+    """Return the texts of all items, or None if no item has any."""
+    return tuple(texts) if any(texts) else None
+
+
 def from_columns(columns: Mapping[str, Any], source: str, count: int | None = None) -> Captions:
     """Return the captions of all items, collected from columns (n,) or (n, several) of strings.
 

@@ -170,6 +170,7 @@ def make(
     paths: tuple[str, ...] | None = None,
     captions: Captions | None = None,
     skipped: tuple[Skipped, ...] = (),
+    notes: tuple[str, ...] = (),
     native: int,
     oblong: int = 0,
 ) -> Items:
@@ -189,4 +190,5 @@ def make(
         test=test,
         paths=paths,
         skipped=skipped,
+        notes=notes,
     )

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from likewise.data import arrays, audio, captions, classic, folder, shards, tables, unread
+from likewise.data import arrays, audio, captions, classic, folder, parquet, shards, tables, unread
 from likewise.data.builtin import NAMES, builtin
 from likewise.data.cache import Plan, cache_folder, cache_key, cached_number, fetch
 from likewise.data.clips import from_clips
@@ -47,7 +47,8 @@ class _Request:
     def without_columns(self) -> None:
         """Raise an error if columns are given, for sources that have no named columns."""
         if self.columns:
-            raise DataError(f"columns can be named in .npz files, .csv and Parquet series, got {self.name}")
+            kinds = ".npz, .csv and Parquet files and in a folder's captions.csv or metadata.csv"
+            raise DataError(f"columns can be named in {kinds}, got {self.name}")
 
 
 def open(  # noqa: A001
@@ -86,11 +87,12 @@ def open(  # noqa: A001
     user's cache folder.
 
     `columns` maps roles to the arrays of an `.npz`, or the columns of a table, that play them: {"y": "digit",
-    "group": "speaker"}. Several arrays may hold captions: {"captions": "title+keywords"}. For series in tables the
+    "group": "speaker"}. Several arrays may hold captions: {"captions": "title+keywords"}. For images in Parquet files the
+    roles are x (the images), y, group, is_test (true or false, or the name of a split) and captions. For series in tables the
     roles are sequence, time, y, group, is_test and channels ({"channels": "ax+ay+az"}). By default, all remaining
     columns of numbers are channels, except those that look like a time or an index, are constant or only count up;
-    these are listed in `table.left_out`. Without a time, a column that certainly is one orders the rows. A file in which no
-    column names sequences is one log, which is cut into stretches.
+    these are listed in `table.left_out`. Without a time, a column that certainly is one orders the rows. A file in
+    which no column names sequences is one log, which is cut into stretches.
 
     Captions may come as `captions` (n,) or (n, several) in an `.npz`, one line each in `captions.jsonl` ({"image":
     "a.jpg", "caption": "a dog"}; several as a list) or in `captions.csv` (image,caption), as `key.txt` beside
@@ -250,6 +252,7 @@ def _read_folder(
     """Read a folder as the type that most of its files have; return the items, the files read and the type."""
     if (captions_file := captions.file_of(files, shown_name)) is not None:
         pictures = [captions_file, *folder.images_of(files)]
+        request.without_columns()
         listing = partial(captions.listing, root, captions_file, files, unreadable, shown_name)
         return _pictures("captions", root, pictures, listing, request), pictures, IMAGES
     by_ending = {kind: [f for f in files if f.path.lower().endswith(kind)] for kind in (".parquet", ".tar", ".csv")}
@@ -272,6 +275,7 @@ def _read_folder(
         return items, recordings, RECORDINGS
     if len(images) < most:
         return _tables(root, by_ending[".csv"], unreadable, request), by_ending[".csv"], TABLES
+    request.without_columns()
     listing = partial(folder.listing, root, images, unreadable)
     return _pictures("folder", root, images, listing, request), images, IMAGES
 
@@ -292,8 +296,14 @@ def _describe_unread(files: Sequence[File]) -> str:
 
 
 def _shards(kind: str, root: Path, files: Sequence[File], request: _Request) -> Items:
+    if kind == ".tar":
+        request.without_columns()
+
     def scan() -> Listing:
-        listing = (shards.parquet_listing if kind == ".parquet" else shards.tar_listing)(root, files)
+        if kind == ".parquet":
+            listing = parquet.listing(root, files, request.columns)
+        else:
+            listing = shards.tar_listing(root, files)
         if not listing.paths:
             why = f": {listing.skipped[0].path}: {listing.skipped[0].reason}" if listing.skipped else ""
             raise DataError(f"no images in {request.name}{why}")
@@ -304,7 +314,8 @@ def _shards(kind: str, root: Path, files: Sequence[File], request: _Request) -> 
 
 def _pictures(kind: str, root: Path, files: Sequence[File], scan: Callable[[], Listing], request: _Request) -> Items:
     """Return encoded images through the cache; `scan` lists them and is called only if the cache lacks them."""
-    request.without_columns()
+    if request.columns:
+        kind += f", columns {sorted(request.columns.items())}"
     scan = functools.cache(scan)
     native = cached_number(request.place, cache_key(kind, root, files), lambda: median_side(scan()))
     side = request.size or min(native, LARGEST_DEFAULT)
@@ -320,8 +331,10 @@ def _pictures(kind: str, root: Path, files: Sequence[File], scan: Callable[[], L
             labels=listing.labels,
             classes=listing.classes,
             test=listing.test,
+            groups=listing.groups,
             captions=listing.captions,
             skipped=listing.skipped,
+            notes=listing.notes,
         )
 
     key = cache_key(f"{kind}, {request.fit}", root, files, side)
@@ -332,10 +345,12 @@ def _pictures(kind: str, root: Path, files: Sequence[File], scan: Callable[[], L
         content=stored.content,
         labels=stored.labels,
         classes=stored.classes,
+        groups=stored.groups,
         test=stored.test,
         paths=stored.paths,
         captions=stored.captions,
         skipped=stored.skipped,
+        notes=stored.notes,
         native=native,
         oblong=stored.oblong,
     )

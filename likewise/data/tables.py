@@ -6,7 +6,6 @@ sequence. A single file without such a column is one log, which is cut into stre
 
 import functools
 import itertools
-import math
 import operator
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
@@ -24,7 +23,7 @@ from likewise.data.columns import check_roles
 from likewise.data.folder import File
 from likewise.data.gaps import Filling
 from likewise.data.items import DataError, Skipped
-from likewise.data.labels import collect_labels, from_paths, grouped, labelled
+from likewise.data.labels import collect_labels, from_paths, grouped, label_of, labelled
 from likewise.data.memory import check_fits
 from likewise.data.ordering import GOES_BACK, Order, order, order_by
 from likewise.data.parts import TableColumns
@@ -204,21 +203,14 @@ def _by_folders(parts: Sequence[_Part]) -> dict[str, Any]:
 def _columns_of(parts: Sequence[_Part]) -> dict[str, Any]:
     """Return labels, groups and test part as far as the tables have columns for them."""
     columns: dict[str, Any] = {}
-    if (labels := collect_labels([_label(cell) for part in parts for cell in part.labels])) is not None:
+    if (labels := collect_labels([label_of(cell, "y") for part in parts for cell in part.labels])) is not None:
         columns["labels"], columns["classes"] = labelled(labels)
     if all(part.groups is not None for part in parts):
-        groups = collect_labels([_label(cell) for part in parts for cell in part.groups or ()])
+        groups = collect_labels([label_of(cell, "group") for part in parts for cell in part.groups or ()])
         columns["groups"] = None if groups is None else grouped(groups)
     if all(part.test is not None for part in parts):
         columns["test"] = np.array([cell for part in parts for cell in part.test or ()], dtype=np.bool_)
     return columns
-
-
-def _label(cell: Cell) -> int | str | None:
-    """Return a cell as a label; floats become whole numbers if possible, as empty cells make a column floating."""
-    if isinstance(cell, float):
-        return None if math.isnan(cell) else int(cell) if cell.is_integer() else str(cell)
-    return cell
 
 
 def _as_one_sequence(table: Any, roles: Mapping[str, str], ordered: Order) -> tuple[NDArray[np.int64], None]:
