@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from likewise.data import arrays, audio, captions, classic, folder, parquet, shards, tables, unread
+from likewise.data import arrays, audio, classic, folder, metadata, parquet, shards, tables, unread
 from likewise.data.builtin import NAMES, builtin
 from likewise.data.cache import Plan, cache_folder, cache_key, cached_number, fetch
 from likewise.data.clips import from_clips
@@ -87,17 +87,19 @@ def open(  # noqa: A001
     user's cache folder.
 
     `columns` maps roles to the arrays of an `.npz`, or the columns of a table, that play them: {"y": "digit",
-    "group": "speaker"}. Several arrays may hold captions: {"captions": "title+keywords"}. For images in Parquet files the
-    roles are x (the images), y, group, is_test (true or false, or the name of a split) and captions. For series in tables the
-    roles are sequence, time, y, group, is_test and channels ({"channels": "ax+ay+az"}). By default, all remaining
-    columns of numbers are channels, except those that look like a time or an index, are constant or only count up;
-    these are listed in `table.left_out`. Without a time, a column that certainly is one orders the rows. A file in
-    which no column names sequences is one log, which is cut into stretches.
+    "group": "speaker"}. Several may hold captions: {"captions": "title+keywords"}. For images in Parquet files, and in
+    folders with `captions.csv` or `metadata.csv`, the roles are x (the images, or their names), y, group, is_test (true
+    or false, or the name of a split) and captions. For series in tables the roles are sequence, time, y, group, is_test
+    and channels ({"channels": "ax+ay+az"}). By default, all remaining columns of numbers are channels, except those
+    that look like a time or an index, are constant or only count up; these are listed in `table.left_out`. Without a
+    time, a column that certainly is one orders the rows. A file in which no column names sequences is one log, which
+    is cut into stretches.
 
     Captions may come as `captions` (n,) or (n, several) in an `.npz`, one line each in `captions.jsonl` ({"image":
-    "a.jpg", "caption": "a dog"}; several as a list) or in `captions.csv` (image,caption), as `key.txt` beside
-    `key.jpg` in tar files or `caption` in its `key.json`, or as a column `caption` or `text` beside the images in
-    Parquet. If some items have captions, those without are left out.
+    "a.jpg", "caption": "a dog"}; several as a list) or in `captions.csv` (image,caption), the same in Hugging Face's
+    `metadata.csv` and `metadata.jsonl` (file_name,text), as `key.txt` beside `key.jpg` in tar files or `caption` in its
+    `key.json`, or as a column `caption` or `text` beside the images in Parquet. If some items have captions, those
+    without are left out.
 
     Arrays of images (n, v, h, w, c) or (n, v, c, h, w) hold v views of each item. They become n · v rows, item by item,
     grouped by item unless `columns` names another group; `views` (v,) in an `.npz` names the views.
@@ -231,7 +233,7 @@ def _folder(root: Path, request: _Request) -> Items:
     shown_name = request.name.rstrip("/") + "/"
     files, unreadable = folder.walk(root, shown_name)
     top = [file.path for file in files if "/" not in file.path]
-    captioned = captions.file_of(files, shown_name) is not None
+    captioned = metadata.captions_of(files, shown_name, request.columns) is not None
     if not captioned and any(map(classic.is_idx, top)):
         request.without_columns()
         return _converted(classic.from_idx_folder(root, request.name), request)
@@ -250,11 +252,8 @@ def _read_folder(
     root: Path, files: Sequence[File], unreadable: tuple[Skipped, ...], shown_name: str, request: _Request
 ) -> tuple[Items, Sequence[File], str]:
     """Read a folder as the type that most of its files have; return the items, the files read and the type."""
-    if (captions_file := captions.file_of(files, shown_name)) is not None:
-        pictures = [captions_file, *folder.images_of(files)]
-        request.without_columns()
-        listing = partial(captions.listing, root, captions_file, files, unreadable, shown_name)
-        return _pictures("captions", root, pictures, listing, request), pictures, IMAGES
+    if (lists := metadata.captions_of(files, shown_name, request.columns)) is not None:
+        return _listed_pictures(root, lists, files, unreadable, shown_name, request)
     by_ending = {kind: [f for f in files if f.path.lower().endswith(kind)] for kind in (".parquet", ".tar", ".csv")}
     images, recordings = folder.images_of(files), audio.audio_of(files)
     # the most frequent type: a data set may come with a picture or a table that describes it
@@ -275,9 +274,25 @@ def _read_folder(
         return items, recordings, RECORDINGS
     if len(images) < most:
         return _tables(root, by_ending[".csv"], unreadable, request), by_ending[".csv"], TABLES
+    if (lists := metadata.metadata_of(root, files, shown_name, request.columns)) is not None:
+        return _listed_pictures(root, lists, files, unreadable, shown_name, request)
     request.without_columns()
     listing = partial(folder.listing, root, images, unreadable)
     return _pictures("folder", root, images, listing, request), images, IMAGES
+
+
+def _listed_pictures(
+    root: Path,
+    lists: metadata.Lists,
+    files: Sequence[File],
+    unreadable: tuple[Skipped, ...],
+    shown_name: str,
+    request: _Request,
+) -> tuple[Items, Sequence[File], str]:
+    """Read a folder of images with files that name them."""
+    used = [*lists.files, *folder.images_of(files)]
+    listing = partial(metadata.listing, root, lists, files, unreadable, shown_name)
+    return _pictures("captions", root, used, listing, request), used, IMAGES
 
 
 def _tables(root: Path, files: Sequence[File], unreadable: tuple[Skipped, ...], request: _Request) -> Items:
