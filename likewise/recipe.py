@@ -43,6 +43,9 @@ class Data:
     # Share of the items held out for evaluation, from 0 to below 1. Ignored if the data comes with its own test part.
     test: float = 0.1
     rate: int = 0  # samples per second to which audio is resampled; 0 chooses a rate for the recordings
+    # Missing values (NaN, an empty cell) in series: fill interpolates gaps of at most 10 samples between two measured
+    # values linearly; skip does not. Sequences that have gaps then are left out.
+    gaps: str = "fill"
     columns: str = ""  # which column or array has which role, such as y=digit,group=speaker; --column sets it
     workers: int = 2  # threads that read batches ahead of the training; 0 reads each batch when it is needed
     # Folder for decoded images and recordings. Empty means the folder in the environment variable LIKEWISE_CACHE, or

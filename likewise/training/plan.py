@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from likewise import data, methods, modalities, ranks
-from likewise.data import Items
+from likewise.data import Items, stretches
 from likewise.data.parts import Ids
 from likewise.dictionaries.catalog import DICTIONARIES, KEYS
 from likewise.losses.catalog import LOSSES
@@ -33,6 +33,7 @@ OPENING = (
     "data.fit",
     "data.cache",
     "data.rate",
+    "data.gaps",
     "data.columns",
 )  # keys that are needed to open the data
 
@@ -120,6 +121,7 @@ def open_data(source: Any, asked: Mapping[str, Any], progress: bool) -> tuple[It
         size=stored or None,
         fit=options.fit,
         rate=options.rate or None,
+        gaps=options.gaps,
         columns=parse_columns(options.columns) or None,
         cache=options.cache or None,
         progress=progress,
@@ -252,11 +254,16 @@ def choose_method(items: Items) -> tuple[str, str]:
 
 
 def split(items: Items, recipe: Recipe) -> tuple[Ids, Ids]:
-    """Return the ids to train on and those held out: the data's own test part, or else a random share."""
+    """Return the ids to train on and those held out: the data's own test part, or else a share.
+
+    The share is random, except that of a log's stretches consecutive ones are held out.
+    """
     if not 0 <= recipe.data.test < 1:
         raise RecipeError(f"data.test must be a share from 0 to below 1, got {recipe.data.test:g}")
     if items.test is not None:
         return np.flatnonzero(~items.test), np.flatnonzero(items.test)
+    if items.consecutive:
+        return stretches.hold_out(len(items), recipe.data.test)
     return PAIRS[recipe.pairs.kind].split(items, recipe)
 
 
