@@ -30,7 +30,7 @@ class Pace:
     log: float  # a row of metrics
     evaluation: float  # an evaluation during training
     checkpoint: float
-    report: float  # embedding the items of the report
+    report: float  # embedding and measuring the items of the report
 
     def seconds(self, steps: int, options: Training) -> float:
         """Return how long a run of `steps` steps takes from its first step to the end of its report."""

@@ -46,6 +46,7 @@ from likewise.training.trust import mark
 
 KNN_TRAIN, KNN_TEST = 5000, MOST_HELD_OUT  # largest number of items that are evaluated during training
 EVALUATION_SHARE = 0.02  # approximate share of the time that evaluation may take
+FORWARDS = 3  # a training step costs at least so many forward passes for each view
 TRIED_ITEMS = 64  # items that are evaluated on trial, to see how long the evaluation takes
 
 
@@ -201,10 +202,9 @@ class Trainer:
     def _evaluated(self) -> tuple[Ids, Ids]:
         """Return the items that an evaluation looks at, and the labelled training items that they are compared with."""
         options, items, held_out = self.recipe.training, self.plan.items, len(self.plan.test) > 0
-        # A training step costs at least three forward passes for each view. Limit the items, so that evaluation takes a
-        # small share of the time of the steps before it.
+        # Limit the items, so that evaluation takes a small share of the time of the steps before it.
         share = EVALUATION_SHARE / items.main.windows_per_row(self.batches.window)
-        most = max(64, int(share * 3 * options.evaluate_every * options.batch_size))
+        most = max(64, int(share * FORWARDS * options.evaluate_every * options.batch_size))
         test = spread(self.plan.test if held_out else self.plan.train, min(KNN_TEST, most // 2))
         if items.labels is None or not held_out:
             return test, test[:0]
@@ -363,16 +363,19 @@ class Trainer:
         step, taken = trial.take_steps(self.learner, self.batches, TRIAL * limit.seconds)
         logs = [timed(lambda: self._look(taken, 1)) for _ in range(3)]
         test, train = self._evaluated()
-        tried = spread(test, TRIED_ITEMS), spread(train, TRIED_ITEMS)
-        consistency = timed(self.learner.consistency)
-        self._evaluate(*tried)  # to warm up
-        each = max(0.0, timed(lambda: self._evaluate(*tried)) - consistency) / sum(map(len, tried))
+        some = spread(test, TRIED_ITEMS)
+        evaluation = min(timed(lambda: self._evaluate(some, spread(train, TRIED_ITEMS))) for _ in range(2))
+        network, augmentation = self.learner.tower.encoder, self.learner.augmentation
+        embedding = timed(lambda: features(network, augmentation, self.plan.items, some)) / len(some)
+        # The bound of a step: a few items are embedded less efficiently than many.
+        windows = self.plan.items.main.windows_per_row(self.batches.window)
+        embedding = min(embedding, step * windows / (FORWARDS * self.batches.size))
         checkpoint = 0.0
         if self.fabric.is_global_zero:
             with tempfile.TemporaryDirectory(dir=self.folder) as folder:
                 checkpoint = timed(lambda: self._write_checkpoint(Path(folder), 0))
-        evaluation = consistency + each * (len(test) + len(train))
-        return Pace(step, min(logs), evaluation, checkpoint, each * report_items)
+        report = evaluation + embedding * report_items
+        return Pace(step, min(logs), evaluation + embedding * (len(test) + len(train)), checkpoint, report)
 
     def _warm_up(self, first: int) -> None:
         if self.recipe.training.compile:
