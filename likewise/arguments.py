@@ -33,6 +33,12 @@ RunFolder = Annotated[str, typer.Argument(metavar="RUN", help="Folder of a finis
 TestData = Annotated[str | None, typer.Option(metavar="DATA", help="Test data. Default: the held-out part of --data.")]
 
 # `likewise train`
+Epochs = Annotated[
+    int | None,
+    typer.Option(
+        help="Number of passes over the data. Default: about ten minutes of training, or less if there are few items."
+    ),
+]
 Minutes = Annotated[
     float | None,
     typer.Option(

@@ -56,7 +56,7 @@ def train(
     init: args.Init = None,
     frozen: args.Frozen = False,
     out: args.TrainOut = None,
-    epochs: Annotated[int | None, typer.Option(help="Number of passes over the data.")] = None,
+    epochs: args.Epochs = None,
     steps: Annotated[int | None, typer.Option(help="Number of training steps, instead of --epochs.")] = None,
     minutes: args.Minutes = None,
     batch_size: Annotated[int | None, typer.Option(help="Items per step, over all devices together.")] = None,

@@ -17,7 +17,7 @@ from likewise.report.page import render
 from likewise.training import plan
 from likewise.training.launch import together
 from likewise.training.metrics import write_whole
-from likewise.training.pace import Limit
+from likewise.training.pace import USUAL_MINUTES, Limit, UsualLimit
 from likewise.training.progress import Observer, Screen
 from likewise.training.run import FINE_TUNED, Run, RunError
 from likewise.training.signals import NOT_BEGUN, end_at_once_on_signal
@@ -65,14 +65,15 @@ def train(
     Values that are not given come from the recipe file, then from the method, and are else chosen for the data.
 
     - `settings`: values for any recipe key, such as {"dictionary.size": 4096}.
-    - `minutes`: how long the whole call may take, instead of `epochs` or `steps`. The speed is measured first; the
-      number of steps that follows is written into the recipe.
+    - `epochs`, `steps`, `minutes`: the length of the run, by one of them. `minutes` is the time for the whole call; the
+      speed is measured first, and the number of steps that fit is written into the recipe. Without any of them, a run
+      takes about ten minutes, or less if there are few items.
     - `columns`: names of arrays or columns in the data, such as {"y": "digit"}.
     - `resume`: continue an interrupted run from its last checkpoint, exactly as if it had not been interrupted.
     - `trust`: allow a recipe or run that was not made under this account to name an encoder (`module:callable`). An
       encoder given as `encoder` needs no consent.
     """
-    limit = None if minutes is None else Limit(minutes, clock.began())
+    began = clock.began()
     keep_freed_memory()
     written: dict[str, Any] = methods.read_recipe(recipe) if recipe is not None else {}
     named = {
@@ -98,9 +99,9 @@ def train(
     _check_length(epochs, steps, minutes, given)
     if method is not None and written.get("method", method) != method:
         raise RecipeError(f"the recipe {recipe} is for method {written['method']}, got method {method}")
-    if epochs is not None or limit is not None:
+    if epochs is not None or minutes is not None:
         written.pop("training.steps", None)  # the argument takes precedence over the file
-    if limit is not None:
+    if minutes is not None:
         written.pop("training.epochs", None)
     if "data.size" in given:
         written.pop("data.stored", None)
@@ -117,9 +118,9 @@ def train(
     with _written_by_this_run(folder, resume):
         if resume and (folder / "recipe.toml").exists():
             method, asked = _resumed(folder, method, asked, trust)
-            if limit is not None:
+            if minutes is not None:
                 observer.say("the number of steps is in the run's recipe, so minutes has no effect on resuming")
-                limit = None
+        limit = _limit(minutes, began, asked)
         if asked.get("training.devices", 1) > 1 and not ranks.launched() and sys.argv[0] in ("", "-", "-c"):
             raise RecipeError(
                 "several devices start this program several times, so it must be a file: call train from a script, or "
@@ -154,6 +155,13 @@ def _check_length(epochs: int | None, steps: int | None, minutes: float | None, 
         raise RecipeError(f"steps must be at least 1, got {steps}")
     if minutes is not None and (isinstance(minutes, bool) or not 0 < minutes < math.inf):
         raise RecipeError(f"minutes must be a positive number, got {minutes}")
+
+
+def _limit(minutes: float | None, began: float, asked: Mapping[str, Any]) -> Limit | None:
+    """Return the time from which the number of steps follows, or None if `asked` says how many steps or epochs."""
+    if asked.get("training.steps") or "training.epochs" in asked:
+        return None
+    return UsualLimit(USUAL_MINUTES, began) if minutes is None else Limit(minutes, began)
 
 
 def _folder(source: Any, method: str | None, out: str | Path | None) -> Path:

@@ -14,9 +14,11 @@ from likewise.modalities.modality import Choice
 from likewise.recipe import RecipeError, Training
 
 SPARE = 0.03  # share of the time that is left free, because a machine is not equally fast all the time
-TRIAL = 0.02  # share of the time in which steps are taken on trial
-FEWEST_TRIED, MOST_TRIED = 3, 200  # steps
+TRIAL, LONGEST_TRIAL = 0.02, 6.0  # share of the time, and seconds, in which steps are taken on trial
+FEWEST_TRIED, MOST_TRIED = 3, 60  # steps
 MOST_STEPS = 2**40  # even if the clock is so coarse that a step seems to take no time
+USUAL_MINUTES = 10.0  # of a run for which the user gave no length
+FEW_STEPS = 1000  # steps that a run may have even if they are more than training.epochs
 # Seconds for what is not measured: building the learner again, opening the files of metrics, the map and the pictures
 # of the report, and the end of the process.
 UNMEASURED = 5.0
@@ -79,6 +81,11 @@ class Limit:
         return 60 * self.minutes
 
     @property
+    def trial(self) -> float:
+        """Return for how many seconds steps are taken on trial."""
+        return min(LONGEST_TRIAL, TRIAL * self.seconds)
+
+    @property
     def left(self) -> float:
         """Return how many seconds may still be planned with."""
         return (1 - SPARE) * self.seconds - (clock.now() - self.began)
@@ -102,6 +109,27 @@ class Limit:
                 f"{least:g} for this run on this machine, got {self.minutes:g}"
             )
         return Choice("training.steps", steps, f"{self.in_words} at {pace.speed}")
+
+
+@dataclass(frozen=True)
+class UsualLimit(Limit):
+    """The length of a run for which the user gave none: about ten minutes, or less if there are few items."""
+
+    @property
+    def note(self) -> str:
+        return ""
+
+    def choice(self, pace: Pace, left: float, options: Training, per_epoch: int) -> Choice:
+        """Return as many steps as fit into the time, but at most training.epochs, or 1,000 steps if that is more."""
+        fitting, most = max(1, pace.steps_within(left, options)), max(FEW_STEPS, options.epochs * per_epoch)
+        if fitting < most:
+            why = f"about {self.in_words} on this machine"
+        elif most == FEW_STEPS:
+            why = f"{most / per_epoch:,.0f} passes over few items"
+        else:
+            why = f"{options.epochs} epochs"
+        other = "--minutes, --epochs or --steps choose another length"
+        return Choice("training.steps", min(fitting, most), f"{why}; {other}")
 
 
 def steady(times: Sequence[float]) -> float:

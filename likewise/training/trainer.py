@@ -36,7 +36,7 @@ from likewise.training.health import LOOKED_AT, Health, Signs, chance, shape_of_
 from likewise.training.launch import launch
 from likewise.training.learner import Learner, Taken
 from likewise.training.metrics import Metrics, write_whole
-from likewise.training.pace import TRIAL, Limit, Pace, timed
+from likewise.training.pace import Limit, Pace, timed
 from likewise.training.plan import Plan, with_steps
 from likewise.training.plan_lines import lines
 from likewise.training.progress import Observer
@@ -360,7 +360,7 @@ class Trainer:
 
     def _measure(self, limit: Limit, report_items: int) -> Pace:
         """Take steps, log, evaluate and save on trial, and return how long each takes."""
-        step, taken = trial.take_steps(self.learner, self.batches, TRIAL * limit.seconds)
+        step, taken = trial.take_steps(self.learner, self.batches, limit.trial)
         logs = [timed(lambda: self._look(taken, 1)) for _ in range(3)]
         test, train = self._evaluated()
         some = spread(test, TRIED_ITEMS)

@@ -12,7 +12,7 @@ from likewise import clock
 from likewise.cli import app
 from likewise.recipe import RecipeError, Training
 from likewise.training import pace, plan_lines
-from likewise.training.pace import Limit, Pace
+from likewise.training.pace import Limit, Pace, UsualLimit
 from likewise.training.plan import make_plan, with_steps
 from likewise.training.progress import Observer
 from likewise.training.trainer import Trainer
@@ -178,3 +178,36 @@ def test_a_resumed_run_keeps_its_steps_whatever_the_minutes(tmp_path, ticks):
     assert again.exit_code == 0
     assert "minutes has no effect on resuming" in again.stderr
     assert likewise.load(tmp_path / "run").recipe.training.steps == steps
+
+
+# A run of which nobody said how long it should be
+
+
+def usual(pace_of_a_step, per_epoch, **options):
+    measured = Pace(pace_of_a_step, 0.0, 0.0, 0.0, 0.0)
+    return UsualLimit(10, clock.now()).choice(measured, 590.0, Training(**options), per_epoch)
+
+
+def test_without_a_length_a_run_takes_about_ten_minutes(tmp_path, ticks):
+    chosen = usual(0.5, per_epoch=28)
+    assert chosen.value == (590 - pace.UNMEASURED) / 0.5
+    assert chosen.why == "about 10 minutes on this machine; --minutes, --epochs or --steps choose another length"
+    run = trained(tmp_path / "run")
+    assert 350 < run.recipe.training.steps < 600, "on this clock a step takes a second, and a row of metrics another"
+    assert run.metrics[-1]["step"] == run.recipe.training.steps
+
+
+def test_a_fast_run_has_no_more_epochs_than_the_recipe_says_and_a_tiny_one_a_thousand_steps():
+    chosen = usual(0.001, per_epoch=28)
+    assert (chosen.value, chosen.why.partition(";")[0]) == (5600, "200 epochs")
+    chosen = usual(0.001, per_epoch=2)
+    assert (chosen.value, chosen.why.partition(";")[0]) == (1000, "500 passes over few items")
+    assert usual(3600.0, per_epoch=2).value == 1, "one step always is taken"
+
+
+def test_a_recipe_file_that_names_epochs_means_them(tmp_path):
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text('method = "moco"\n[training]\nepochs = 3\nbatch_size = 16\n[encoder]\nname = "mlp"\n')
+    run = likewise.train(vectors(), recipe=recipe, out=tmp_path / "run", progress=False)
+    assert (run.recipe.training.epochs, run.recipe.training.steps) == (3, 0)
+    assert run.metrics[-1]["step"] == 3 * (72 // 16)
