@@ -164,7 +164,9 @@ class Optimizer:
 class Training:
     """How long to train, and on what."""
 
-    epochs: int = 200  # passes over the training items
+    # Passes over the training items. If neither this nor training.steps is given, about ten minutes of training are
+    # chosen, at most 200 epochs or 1,000 steps, whichever is more, and written as training.steps.
+    epochs: int = 200
     steps: int = 0  # number of training steps; 0 means that training.epochs decides
     batch_size: int = 256  # items per step, over all ranks together
     precision: str = "32"  # 32, bf16-mixed, 16-mixed (not on a CPU) or 64-true, as Lightning Fabric names them

@@ -22,6 +22,8 @@ def lines(plan: Plan, steps: int, parameters: int, seconds: float | None, device
     frozen = ", frozen" if recipe.encoder.frozen else ""
     with_others = " with the text encoder" if further else ""
     time = "" if seconds is None else f": about {duration(seconds)}"
+    if seconds is not None and plan.limit is not None:
+        time += plan.limit.note
     return [
         f"data\t{data_in_words(plan)}",
         *modality.describe_columns(items.main),
