@@ -1,7 +1,8 @@
 """Write the reference pages that follow from the code: `make docs-generate`.
 
 `reference/recipe.md` is made from the dataclasses of `likewise/recipe.py` and the comments on their fields,
-`reference/commands.md` from the objects behind the command line. A test checks that both are up to date.
+`reference/commands.md` from the objects behind the command line, and `reference/encoders.md` by building every encoder.
+A test checks that they are up to date.
 """
 
 import ast
@@ -16,11 +17,14 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from torch import nn
 
 from docs._ext.comments import class_source, field_comments
+from docs.recipe_keys import NEEDS, values_of
 from likewise import methods, recipe
 from likewise.cli import app
 from likewise.dictionaries.catalog import DICTIONARIES, KEYS
+from likewise.encoders import ENCODERS, TEXT_ENCODERS, build, build_text, has_batch_norm, hop_of
 from likewise.losses.catalog import LOSSES
 from likewise.pairs.catalog import PAIRS
 from likewise.recipe import Recipe
@@ -64,8 +68,9 @@ The frequent ones also have [options of their own](commands.md#likewise-train), 
 the command line comes before the one in a file, which comes before [the method's](#what-each-method-sets). What is
 left is chosen for the data, or has the default below. An unknown key is refused, and the nearest known one is named.
 
-*Used with* says which choices of pairs, keys, dictionary or loss read a key. If a run has made another choice, its plan
-says that the key is not used.
+*Values* lists the names that a key takes, or the range of its numbers; `""` leaves the choice to likewise, or means
+none. *Used with* says which choices of pairs, keys, dictionary or loss read a key, and which data or encoders it is
+for. If a run has chosen other pairs, keys, dictionary or loss, its plan says that the key has no effect.
 """
 METHODS_INTRO = """\
 ## What each method sets
@@ -78,6 +83,50 @@ COMMANDS_INTRO = """\
 Every command and all of its options. `likewise COMMAND --help` prints the same. A command that fails says why in one
 sentence and ends with exit code 1; `likewise --debug COMMAND …` shows the traceback as well.
 """
+ENCODERS_INTRO = """\
+# Encoders
+
+Every encoder that likewise brings. `--encoder NAME` (the key `encoder.name`) chooses one; without it, one is chosen for
+the data and the machine, and the plan says which and why. `text.name` chooses the text encoder of `clip`. An encoder of
+your own is named as [`module:callable`](../start/install.md#your-own-network).
+
+*Features* is the length of an embedding, before the head. *Batch norm* matters for `encoder.bn_splits`, which splits
+its statistics, and for `training.chunk`, which needs an encoder without it. *Parameters* are counted for images of
+3 × 32 × 32, vectors of 128 numbers, sequences of one channel with the context `gru`, and 4,096 tokens, the default of
+`text.vocabulary`.
+"""
+# Inputs for which the parameters are counted: an encoder takes one of them and refuses the others.
+INPUTS: dict[str, dict[str, int]] = {
+    "images": {"channels": 3, "size": 32},
+    "vectors": {"features": 128},
+    "sequences": {"channels": 1, "samples": 16_000},
+}
+TOKENS = Recipe().text.vocabulary
+
+
+def encoders_page() -> str:
+    """Return the page of all encoders, from the networks that are built for each name."""
+    rows = [_encoder_row(name, *_built(name)) for name in ENCODERS]
+    texts = [(name, build_text(name, TOKENS)) for name in TEXT_ENCODERS]
+    rows += [_encoder_row(name, f"text of at most {network.length} tokens", network) for name, network in texts]
+    return "\n".join([ENCODERS_INTRO, _table(["name", "input", "parameters", "features", "batch norm"], rows)])
+
+
+def _built(name: str) -> tuple[str, nn.Module]:
+    """Build an encoder for the input that it takes, and describe that input."""
+    for words, shape in INPUTS.items():
+        try:
+            network = build(name, **shape)
+        except ValueError:  # it takes another input
+            continue
+        hop = hop_of(network)
+        return f"{words}, a frame every {hop} samples" if hop else words, network
+    raise ValueError(f"{name} must take {', '.join(INPUTS)}, got an encoder that refuses all of them")
+
+
+def _encoder_row(name: str, words: str, network: Any) -> list[str]:
+    parameters = sum(parameter.numel() for parameter in network.parameters())
+    return [f"`{name}`", words, f"{parameters:,}", str(network.dim), "yes" if has_batch_norm(network) else "no"]
 
 
 def used_with(key: str) -> str:
@@ -88,7 +137,7 @@ def used_with(key: str) -> str:
         if len(reading) < len(list(names)):
             readers.append((part, reading))
     parts = [f"{part} " + ", ".join(f"`{name}`" for name in names) for part, names in readers if names]
-    return "; ".join(parts) or "all"
+    return "; ".join([*parts, *([NEEDS[key]] if key in NEEDS else [])]) or "all"
 
 
 def recipe_page() -> str:
@@ -116,9 +165,9 @@ def _settings(values: Mapping[str, Any]) -> list[str]:
 
 
 def _keys_table(rows: Iterable[tuple[str, Any, Any, str]]) -> str:
-    head = ["key", "type", "default", "used with", "what it does"]
+    head = ["key", "type", "default", "values", "used with", "what it does"]
     cells = [
-        [f"`{key}`", kind.__name__, f"`{_value(default)}`", used_with(key), _code_words(comment)]
+        [f"`{key}`", kind.__name__, f"`{_value(default)}`", values_of(key, kind), used_with(key), _code_words(comment)]
         for key, kind, default, comment in rows
     ]
     return _table(head, cells)
@@ -231,7 +280,7 @@ def _help(item: Any) -> str:
     return _code_words(" ".join((item.help or "").split()))
 
 
-PAGES = {"recipe.md": recipe_page, "commands.md": commands_page}
+PAGES = {"recipe.md": recipe_page, "commands.md": commands_page, "encoders.md": encoders_page}
 
 
 def main() -> None:

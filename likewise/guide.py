@@ -1,17 +1,20 @@
-"""Where the documentation explains a symptom: a sentence about it ends with the name of that section.
+"""Links from printed notes to the troubleshooting sections of the documentation.
 
-Each value is the anchor of a heading below "Troubleshooting by symptom" in docs/guide/reading-a-run.md.
+Each value of SECTIONS is the anchor of a heading below "Troubleshooting by symptom" of the page.
 """
 
-PAGE = "reading-a-run.md"
+PAGE = "docs/guide/reading-a-run.md"
 SECTIONS = {
     "filling": "queue-filling",
     "chance": "loss-at-chance",
     "collapse": "collapsed",
-    "length": "rows-not-of-unit-length",
+    "length": "embeddings-not-of-unit-length",
     "range": "similarities-out-of-range",
     "temperature": "temperature-at-its-limit",
     "not finite": "not-finite",
+    "memory": "out-of-memory",
+    "rank": "a-rank-died",
+    "threshold": "one-large-group-of-near-duplicates",
 }
 
 

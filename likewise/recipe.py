@@ -43,6 +43,9 @@ class Data:
     # Share of the items held out for evaluation, from 0 to below 1. Ignored if the data comes with its own test part.
     test: float = 0.1
     rate: int = 0  # samples per second to which audio is resampled; 0 chooses a rate for the recordings
+    # Missing values (NaN, an empty cell) in series: fill interpolates gaps of at most 10 samples between two measured
+    # values linearly; skip does not. Sequences that have gaps then are left out.
+    gaps: str = "fill"
     columns: str = ""  # which column or array has which role, such as y=digit,group=speaker; --column sets it
     workers: int = 2  # threads that read batches ahead of the training; 0 reads each batch when it is needed
     # Folder for decoded images and recordings. Empty means the folder in the environment variable LIKEWISE_CACHE, or
@@ -57,11 +60,11 @@ class Pairs:
     # views: two augmentations of one item; groups: two items with the same label or group; future: a sequence and what
     # comes next in it; captions: an image and its caption.
     kind: str = "views"
-    # Augmentations: moco_v1, moco_v2, simclr, captions, greyscale or none for images; vector for vectors; sequence or
-    # none for audio and sensors. Empty chooses one for the data.
+    # Augmentations: moco_v1, moco_v2, simclr, captions, greyscale or none for images; vector for vectors; sound,
+    # sequence or none for audio; sequence or none for sensors. Empty chooses one for the data.
     preset: str = ""
     symmetric: bool = False  # use both views of an item as queries and both as keys, instead of one of each
-    window: int = 0  # length in samples of the excerpt of a sequence that a training step sees; 0 chooses one
+    window: int = 0  # audio and series: length in samples of the excerpt that a training step sees; 0 chooses one
     horizon: int = 12  # pairs future: how many frames ahead to predict
     candidates: int = 128  # pairs future: how many other frames to draw as candidates for each step ahead
     # pairs future: which sequences the candidates are drawn from: both (all), others (all but the query's own) or same
@@ -116,7 +119,7 @@ class Dictionary:
     """Where the candidates of a query come from."""
 
     # batch: the other items of the batch; queue: keys of earlier batches; bank: one stored embedding for each item;
-    # nearest: the batch, with each positive replaced by its nearest neighbour in a queue.
+    # nearest: the batch, with each key replaced by its nearest neighbour in a queue.
     kind: str = "batch"
     size: int = 65536  # dictionary queue and nearest: how many keys the queue holds
     momentum: float = 0.5  # dictionary bank: share of a stored embedding that is kept when it is updated
@@ -161,7 +164,9 @@ class Optimizer:
 class Training:
     """How long to train, and on what."""
 
-    epochs: int = 200  # passes over the training items
+    # Passes over the training items. If neither this nor training.steps is given, about ten minutes of training are
+    # chosen, at most 200 epochs or 1,000 steps, whichever is more, and written as training.steps.
+    epochs: int = 200
     steps: int = 0  # number of training steps; 0 means that training.epochs decides
     batch_size: int = 256  # items per step, over all ranks together
     precision: str = "32"  # 32, bf16-mixed, 16-mixed (not on a CPU) or 64-true, as Lightning Fabric names them

@@ -121,7 +121,7 @@ def write(found: Found, plain: dict[float, Runs], tested: int, total: int) -> No
         "other people's windows without labels. Then `likewise finetune` trains encoder and classifier on a share of "
         "the labels, and the same network "
         "from random weights on the same labels, with the same steps and augmentations; mean ± standard deviation "
-        f"over {len(DRAWS)} draws of the labels, the last step counts. {describe_machine([])}",
+        f"over {len(DRAWS)} draws of the labels, measured after the last step. {describe_machine([])}",
         table(["", *(f"{share:.0%}, {n} labels" for share, n in zip(SHARES, labels, strict=True))], rows),
         picture(
             STUDY, "Accuracy of each draw, from scratch and pre-trained", 9.6, 4.0, lambda f: draw_points(f, found)

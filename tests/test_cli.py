@@ -314,7 +314,8 @@ def test_a_loss_that_is_no_number_is_said_with_its_step_and_its_items(here):
     assert result.exit_code == 1
     assert result.stderr.splitlines()[-1] == (
         f"likewise: the loss was not finite at step {found['step']}; its items are in run/not_finite.json; "
-        "lower optimizer.lr, set optimizer.clip = 1.0, or raise loss.temperature (see reading-a-run.md#not-finite)"
+        "lower optimizer.lr, set optimizer.clip = 1.0, or raise loss.temperature "
+        "(see docs/guide/reading-a-run.md#not-finite)"
     )
     assert "Traceback" not in result.stderr
     assert len(found["ids"]) == 8
@@ -345,7 +346,7 @@ def test_a_folder_of_images_becomes_a_run(here, photos):
     path, reason = (here / "run" / "skipped.txt").read_text().strip().split("\t")
     assert path == "dogs/7.png"
     assert reason
-    assert "17 images of 3×10×10, cut to their middle square, 2 held out, 2 classes; " in result.stderr
+    assert "17 images of 3×10×10, centre-cropped to squares, 2 held out, 2 classes; " in result.stderr
     assert "; 1 file could not be read, see skipped.txt\n" in result.stderr
     (row,) = [json.loads(line) for line in (here / "run" / "metrics.jsonl").read_text().splitlines()]
     assert row["step"] == 3

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from likewise.guide import see
 from likewise.printing import note
 from likewise.report.pictures import magnified, of_items
 from likewise.search import SearchError
@@ -47,7 +48,7 @@ def search(
     searcher = Searcher.open(run, source, **options)
     notes = [searcher.note_on_collapse()]
     if query is not None:
-        parsed = searcher.meant(query)
+        parsed = searcher.parse_query(query)
         matches = searcher.like(parsed, k)
         notes.append(searcher.note_on_words(parsed) if isinstance(parsed, str) else None)
     elif duplicates is not None:
@@ -69,7 +70,7 @@ def note_on_groups(groups: Sequence[Mapping[str, Any]], threshold: float, items:
         return None
     return (
         f"one group holds {largest:,} of the {items:,} items; unless so many really are copies, the threshold of "
-        f"{threshold:g} is too low for this encoder: raise it"
+        f"{threshold:g} is too low for this encoder: raise it {see('threshold')}"
     )
 
 

@@ -114,7 +114,10 @@ def _values_by_row(values: Sequence[float], codes: NDArray[np.int64]) -> NDArray
 
 
 def one_each(column: Any, order: NDArray[np.int64], lengths: NDArray[np.int64]) -> tuple[list[Cell], int | None]:
-    """Return the cell that all rows of each sequence share, None if they differ, and the first that differs."""
+    """Return the value that all rows of each sequence share, and the first sequence whose rows differ.
+
+    The value is None for a sequence whose rows differ; the index is None if there is no such sequence.
+    """
     codes, cells = coded(column)
     if not len(codes):
         return [None] * len(lengths), None

@@ -88,7 +88,7 @@ class Part:
         return 1.0
 
     def is_whole(self, window: int) -> bool:
-        """Return whether a training step sees all of a row, so that reading it again gives the same."""
+        """Return whether a training step sees all of a row, so that reading it again returns the same data."""
         return True
 
     def pieces(self, rows: Ids, hop: int = 1) -> Iterator[Piece]:

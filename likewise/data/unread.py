@@ -47,7 +47,7 @@ REASONS = {
 VIDEO = ("mp4", "mov", "avi", "mkv", "webm", "mpg", "mpeg", "m4v", "wmv")
 # The phrases for one image that is not square, and for several.
 FITTED = {
-    "crop": ("cut to its middle square", "cut to their middle square"),
+    "crop": ("centre-cropped to a square", "centre-cropped to squares"),
     "pad": ("padded to a square", "padded to squares"),
     "stretch": ("stretched to a square", "stretched to squares"),
 }

@@ -98,9 +98,10 @@ def _build(options: Dictionary, *, dim: int, items: int, columns: int, rng: torc
 
 
 def choices(recipe: Recipe, items: int, keys: int) -> dict[str, tuple[int, str]]:
-    """Choose a queue that is no longer than the data."""
+    """Choose a queue that holds no item twice, if the data are few."""
     too_long = keys < recipe.dictionary.size
-    return {"dictionary.size": (keys, "the queue is no longer than the data")} if too_long else {}
+    why = f"there are only {keys:,} keys in the data, so a longer queue would hold items twice"
+    return {"dictionary.size": (keys, why)} if too_long else {}
 
 
 KIND = DictionaryKind(

@@ -17,7 +17,8 @@ class DictionaryKind:
     describe_defaults: Callable[[Dictionary], str]  # for the table of methods
     title: str  # its name in the explorer
     choices: Callable[[Recipe, int, int], dict[str, tuple[int, str]]]  # from recipe, items, keys to values and reasons
-    numbers: Callable[[Dictionary, int], dict[tuple[str, ...], int]]  # how many numbers it stores, by the keys at fault
+    # how many numbers it stores, by the recipe keys that determine it; the memory error names them
+    numbers: Callable[[Dictionary, int], dict[tuple[str, ...], int]]
     options: tuple[str, ...] = ()  # recipe keys of [dictionary] that it reads, besides `kind`
     stores: bool = False  # it stores keys of earlier steps
     one_slot_an_item: bool = False

@@ -11,6 +11,7 @@ from torch.nn.functional import normalize
 
 from likewise.evaluation.cross_modal import best_ranks
 from likewise.evaluation.inputs import labelled
+from likewise.guide import see
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ def zero_shot(images: Tensor, labels: Tensor, prompts: Tensor) -> ZeroShot:
     if prompts.shape[2] != images.shape[1]:
         raise ValueError(f"images and prompts must have the same d, got {images.shape[1]} and {prompts.shape[2]}")
     if not prompts.isfinite().all():
-        raise ValueError("prompts must be finite, got NaN or infinity")
+        raise ValueError(f"prompts must be finite, got NaN or infinity {see('not finite')}")
     if labels.max() >= len(prompts):
         raise ValueError(f"labels must be below {len(prompts)}, the number of classes, got {labels.max()}")
     labels = labels.to(images.device, torch.int64)

@@ -32,7 +32,7 @@ class Column:
     classes: tuple[str, ...] | None  # None if the values are numbers
     given: Sequence[Any] | None = None  # the original values, which may have more digits
 
-    def told(self, item: int) -> Any:
+    def shown(self, item: int) -> Any:
         """Return the value of an item as it is shown to users, or None if it is missing."""
         if self.given is not None:
             return None if _is_missing(self.given[item]) else self.given[item]

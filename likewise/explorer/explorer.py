@@ -35,7 +35,7 @@ class Explorer:
         self.make_scene = make_scene
         self.scene: Scene | None = None
         self.failed = False
-        self.said = "The map will appear when the run is finished."
+        self.message = "The map will appear when the run is finished."
         self.share: float | None = None  # how much of the current task is done
         self.id = secrets.token_hex(8)  # by which a page notices that the server was restarted, and reloads
         self.one_at_a_time = threading.Lock()  # for decoding and encoding, to limit the memory that they take
@@ -52,11 +52,11 @@ class Explorer:
                 self.warn(f"note: {scene.doubt}")
         except Exception as error:  # shown on the page, because an exception in a thread would go unnoticed
             kind = "" if isinstance(error, ValueError | OSError) else f"{type(error).__name__}: "
-            self.failed, self.said, self.share = True, kind + " ".join(str(error).split()), None
-            self.warn(f"no map: {self.said}")
+            self.failed, self.message, self.share = True, kind + " ".join(str(error).split()), None
+            self.warn(f"no map: {self.message}")
 
     def _say(self, words: str, share: float) -> None:
-        self.said, self.share = words, share
+        self.message, self.share = words, share
 
     def status(self) -> dict[str, Any]:
         """Return whether the map is ready, and if not, what is being done, and the share of it that is done, 0 to 1."""
@@ -64,7 +64,7 @@ class Explorer:
             "id": self.id,
             "ready": self.scene is not None,
             "failed": self.failed,
-            "said": self.said,
+            "said": self.message,
             "share": self.share,
         }
 
@@ -113,10 +113,10 @@ class Explorer:
             "warnings": [f"step {row['step']:,}: {text}" for row in rows for text in row.get("health", [])][-20:],
         }
 
-    def told(self, scene: Scene, item: int) -> dict[str, Any]:
+    def describe(self, scene: Scene, item: int) -> dict[str, Any]:
         """Return the name, captions and column values of an item."""
         items = scene.searcher.items
-        values = {name: column.told(item) for name, column in scene.columns.items()}
+        values = {name: column.shown(item) for name, column in scene.columns.items()}
         path = items.paths[item] if items.paths is not None else None
         return {
             "id": item,
@@ -126,7 +126,7 @@ class Explorer:
             "columns": values,
         }
 
-    def called(self, scene: Scene, part: str) -> tuple[list[dict[str, Any]], int]:
+    def search_names(self, scene: Scene, part: str) -> tuple[list[dict[str, Any]], int]:
         """Return the first items with `part` in their name, captions or label, and how many there are."""
         items, part, found, count = scene.searcher.items, part.casefold(), [], 0
         labels = items.labels.tolist() if items.labels is not None else None
@@ -136,7 +136,7 @@ class Explorer:
             if any(part in text.casefold() for text in texts):
                 count += 1
                 if count <= MOST_FOUND:
-                    found.append(scene.searcher.told(item))
+                    found.append(scene.searcher.describe(item))
         return found, count
 
 

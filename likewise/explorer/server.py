@@ -67,7 +67,7 @@ class Answers:
 
     def scene(self) -> Scene:
         if self.explorer.scene is None:
-            raise Refusal(409, self.explorer.said)
+            raise Refusal(409, self.explorer.message)
         return self.explorer.scene
 
     def item(self, request: Request) -> int:
@@ -116,8 +116,8 @@ class Answers:
         dtype = "<f4" if column.classes is None else "<i4"
         return Response(column.values[self.scene().drawn].astype(dtype).tobytes(), media_type=BYTES)
 
-    def told(self, request: Request) -> Response:
-        return answer(self.explorer.told(self.scene(), self.item(request)))
+    def item_in_words(self, request: Request) -> Response:
+        return answer(self.explorer.describe(self.scene(), self.item(request)))
 
     def picture(self, request: Request) -> Response:
         """Send the picture of an item as PNG."""
@@ -146,12 +146,12 @@ class Answers:
         return answer(self.scene().searcher.like(self.item(request), self.wanted(request)))
 
     def find(self, request: Request) -> Response:
-        """Search by text if the encoder has a text tower, else by name."""
+        """Search by text if there is a text encoder, else by name."""
         words, searcher = request.query_params.get("words", "").strip(), self.scene().searcher
         if not words or len(words) > LONGEST_WORDS:
             raise Refusal(400, f"words must be 1 to {LONGEST_WORDS:,} letters, got {len(words):,}")
         if not searcher.knows_words:
-            found, count = self.explorer.called(self.scene(), words)
+            found, count = self.explorer.search_names(self.scene(), words)
             return answer({"by": "name", "found": found, "count": count})
         with self.explorer.one_at_a_time:
             found = searcher.like_words(words, self.wanted(request))
@@ -193,7 +193,7 @@ def application(explorer: Explorer, host: str, port: int, token: str | None) -> 
         Route("/points", answers.points),
         Route("/ids", answers.ids),
         Route("/column/{place:int}", answers.column),
-        Route("/item/{item:int}", answers.told),
+        Route("/item/{item:int}", answers.item_in_words),
         Route("/picture/{item:int}", on_one_core(answers.picture)),
         Route("/sound/{item:int}", answers.heard),
         Route("/file/{item:int}", answers.file),
@@ -258,7 +258,7 @@ def as_csv(scene: Scene, content: bytearray) -> bytes:
     writer.writerow(["id", *(["path"] if items.paths is not None else []), *map(_harmless, scene.columns)])
     for item in chosen:
         path = [items.paths[item]] if items.paths is not None else []
-        values = [column.told(item) for column in scene.columns.values()]
+        values = [column.shown(item) for column in scene.columns.values()]
         writer.writerow([item, *(_harmless(cell) for cell in (*path, *values))])
     return file.getvalue().encode(errors="backslashreplace")
 

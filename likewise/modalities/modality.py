@@ -75,7 +75,7 @@ class Modality:
     # Planning a run
 
     def method(self, items: Items) -> tuple[str, str]:
-        """Return the default method for such data, and the reason."""
+        """Return the default method for data of this modality, and the reason."""
         raise NotImplementedError
 
     def describe(self, part: Part) -> str:
@@ -95,7 +95,7 @@ class Modality:
         return ""
 
     def check_data(self, part: Part, recipe: Recipe, name: str) -> None:
-        """Raise an error if a value of `data.…` does not apply to such rows; `name` is the name of the data."""
+        """Raise an error if a value of `data.…` does not apply to this modality; `name` is the name of the data."""
         if recipe.data.fit != "crop":
             raise RecipeError(f"data.fit is for images, got {recipe.data.fit} for the {self.noun}s of {name}")
 
@@ -108,7 +108,7 @@ class Modality:
         raise NotImplementedError
 
     def default_preset(self, part: Part) -> str:
-        """Return the name of the default augmentations for such rows."""
+        """Return the name of the default augmentations for data of this modality."""
         raise NotImplementedError
 
     def window_choices(self, part: Part, train: Ids, recipe: Recipe, *, looks_ahead: bool) -> Iterator[Choice]:
@@ -116,7 +116,7 @@ class Modality:
         yield from ()
 
     def check(self, part: Part, recipe: Recipe, name: str) -> None:
-        """Raise an error if a recipe cannot work with such rows; `name` is the name of the data."""
+        """Raise an error if a recipe cannot work with data of this modality; `name` is the name of the data."""
         if recipe.pairs.preset not in self.presets:
             raise RecipeError(f"pairs.preset {recipe.pairs.preset} does not go with items that are {self.noun}s")
 
@@ -182,11 +182,11 @@ class Modality:
         raise NotImplementedError
 
     def baseline_of_views(self, views: Tensor, augmentation: Augmentation) -> Tensor | None:
-        """Return the same for augmented views, (n, d); None if views have no such baseline."""
+        """Return baseline features (n, d) of augmented views; None if there are none."""
         return views.flatten(1)
 
     def baseline_of_frames(self, part: Part, ids: Ids, frames: Frames, hop: int) -> Tensor:
-        """Return the same for single frames, (m, d), if the encoder has frames."""
+        """Return baseline features (m, d) of single frames, for encoders that have frames."""
         raise NotImplementedError
 
     # Pictures
@@ -223,7 +223,7 @@ class Modality:
 
     # Files as search queries, and what the explorer shows
 
-    file_kind: str | None = None  # the word for such a file; None: only ids can be queries
+    file_kind: str | None = None  # the word for a file of this modality; None: only ids can be queries
     extensions: tuple[str, ...] = ()
     can_be_heard = False
 

@@ -49,7 +49,7 @@ class SequenceModality(Modality):
         raise NotImplementedError
 
     def method(self, items: Items) -> tuple[str, str]:
-        return "cpc", "a sequence has a future to be predicted"
+        return "cpc", "CPC learns from sequences by predicting what comes next"
 
     def describe(self, part: Part) -> str:
         part = ragged(part)

@@ -273,7 +273,7 @@ class Pairs:
         return {}
 
     def captioned(self, tower: Tower, items: Items, ids: Ids, rows: Tensor) -> Any:
-        """Return the embeddings of items and their captions in one space, or None without a text tower."""
+        """Return the embeddings of items and their captions in one space, or None without a text encoder."""
         return None
 
     @classmethod

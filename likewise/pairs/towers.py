@@ -17,7 +17,7 @@ class Tower(nn.Module):
 
     @property
     def keys(self) -> nn.Module:
-        """The module that encodes keys, and of which a momentum copy is made."""
+        """The module that encodes keys; the momentum copy is a copy of it."""
         return self
 
     def queries_and_keys(self, output: Any) -> tuple[Any, Any]:

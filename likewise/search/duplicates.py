@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from likewise.guide import see
 from likewise.search import exact
 from likewise.search.exact import Places, Rows, SearchError, slices
 from likewise.search.index import QUERIES_AT_ONCE, Index
@@ -57,7 +58,7 @@ def duplicates(index_or_vectors: Index | NDArray[Any], threshold: float) -> list
         if count > allowed:
             raise SearchError(
                 f"expected at most {allowed:,} pairs with a cosine of at least {threshold:g} among {len(index):,} "
-                "items, got more: raise the threshold, or check whether the encoder has collapsed"
+                f"items, got more: raise the threshold, or check whether the encoder has collapsed {see('collapse')}"
             )
         np.minimum.at(lowest, one, similarity)
         waiting.append((one, copy_of[other]))

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from likewise.data.parts import Digests
+from likewise.guide import see
 from likewise.search import exact, files, structures
 from likewise.search.exact import Places, Rows, SearchError, slices
 
@@ -128,5 +129,5 @@ def _checked(what: str, rows: NDArray[Any], d: int | None = None) -> NDArray[np.
         raise SearchError(f"{what} must be floating-point numbers, got {rows.dtype}")
     for part in slices(len(rows), exact.ENTRIES_AT_ONCE // rows.shape[1]):
         if not np.isfinite(rows[part]).all():
-            raise SearchError(f"{what} must be finite, got NaN or infinity")
+            raise SearchError(f"{what} must be finite, got NaN or infinity {see('not finite')}")
     return rows

@@ -100,13 +100,13 @@ class Searcher:
         return cls(encoder, items, built, layer)
 
     def like(self, query: str | int | Path, k: int = 10) -> list[dict[str, Any]]:
-        """Return the k items most similar to a file, to an item by id or path, or, with a text tower, to a text."""
-        meant = self.meant(query)
-        if isinstance(meant, int):
-            return self._nearest(self.index.vectors[meant : meant + 1], k, np.array([meant]))
-        return self.like_file(meant, k) if isinstance(meant, Path) else self.like_words(meant, k)
+        """Return the k items most similar to a file, to an item by id or path, or, with a text encoder, to a text."""
+        parsed = self.parse_query(query)
+        if isinstance(parsed, int):
+            return self._nearest(self.index.vectors[parsed : parsed + 1], k, np.array([parsed]))
+        return self.like_file(parsed, k) if isinstance(parsed, Path) else self.like_words(parsed, k)
 
-    def meant(self, query: str | int | Path) -> int | Path | str:
+    def parse_query(self, query: str | int | Path) -> int | Path | str:
         """Return what a query means: an item's id, a file or a text; raise SearchError if it can be none of them."""
         text = str(query)
         # A text may be longer than a path can be. Unlike the methods of Path, these two then return False.
@@ -170,26 +170,28 @@ class Searcher:
     def duplicates(self, threshold: float) -> list[dict[str, Any]]:
         """Return groups of items that are linked by cosines of at least `threshold`."""
         return [
-            {"similarity": round(group.similarity, 4), "items": [self.told(place) for place in group.places]}
+            {"similarity": round(group.similarity, 4), "items": [self.describe(place) for place in group.places]}
             for group in duplicates(self.index, threshold)
         ]
 
     def outliers(self, n: int) -> list[dict[str, Any]]:
         """Return the n items least similar to their nearest neighbours."""
-        return [self.told(each.place) | {"similarity": round(each.similarity, 4)} for each in outliers(self.index, n)]
+        return [
+            self.describe(each.place) | {"similarity": round(each.similarity, 4)} for each in outliers(self.index, n)
+        ]
 
     def suspects(self, n: int) -> list[dict[str, Any]]:
         """Return at most n items with a label that their neighbours contradict, and the label these suggest."""
         if self.items.labels is None:
             raise SearchError(f"suspects need labels, got none in {self.items.name}")
         return [
-            self.told(each.place)
+            self.describe(each.place)
             | {"suggested": self.items.classes[each.suggested]}
             | {"share": round(each.share, 4), "own": round(each.own, 4)}
             for each in suspects(self.index, self.items.labels, n)
         ]
 
-    def told(self, place: int) -> dict[str, Any]:
+    def describe(self, place: int) -> dict[str, Any]:
         """Return the id, path, label and first caption of an item, as far as the data have them."""
         items = self.items
         facts: dict[str, Any] = {"id": place}
@@ -206,7 +208,7 @@ class Searcher:
     ) -> list[dict[str, Any]]:
         similarity, places = self.index.search(np.asarray(vector), k, exclude=exclude)
         pairs = zip(places[0].tolist(), similarity[0].tolist(), strict=True)
-        return [self.told(place) | {"similarity": round(cosine, 4)} for place, cosine in pairs]
+        return [self.describe(place) | {"similarity": round(cosine, 4)} for place, cosine in pairs]
 
 
 def _hash_of(source: Any) -> str:

@@ -1,1 +1,1 @@
-"""From data to an encoder: recipe, plan, step, loop, checkpoints, and what is said on the way."""
+"""Training: plan, step, loop, checkpoints, progress and health notes."""

@@ -36,14 +36,14 @@ def complaint(about: Any, needed: tuple[str, ...] = NEEDED) -> str | None:
         if name in about and (type(about[name]) is not int or about[name] < least):
             return f"expected a whole number >= {least} for {name}, got {str(about[name])[:40]!r}"
     if not isinstance(about["fingerprint"], str) or not _is_number(about.get("temperature", 0)):
-        return "expected a fingerprint as text and a temperature as a number, got others"
+        return "expected a fingerprint as text and a temperature as a number, got other types"
     features, samples = MODALITIES[about["modality"]].shape(about["channels"], about["size"])
     if words := shortage(4 * samples):
         return f"expected items that fit in memory, got a size for which one takes {words}"
     for name in ("mean", "std"):
         values = about[name]
         if not isinstance(values, list) or len(values) != features or not all(map(_is_number, values)):
-            return f"expected {features} finite numbers for {name}, got others"
+            return f"expected {features} finite numbers for {name}, got other values"
     return None
 
 

@@ -23,6 +23,7 @@ from likewise.data.roles import CHANNELS, shortened
 from likewise.data.tokens import Tokenizer
 from likewise.data.words import unseen_words
 from likewise.encoders.features import features, place_of, text_features
+from likewise.guide import see
 from likewise.malloc import keep_freed_memory
 from likewise.modalities import MODALITIES, Modality
 from likewise.pairs import across
@@ -95,6 +96,7 @@ class Encoder(nn.Module):
             size=self.about["stored"] or None,
             fit=self.about.get("fit", "crop"),  # runs from before there was a choice cropped
             rate=self.about.get("rate") or None,
+            gaps=self.recipe.data.gaps,
             progress=progress,
         )
         items = open_data(columns=columns or None)
@@ -112,6 +114,8 @@ class Encoder(nn.Module):
         if progress and (left_out := unread.in_words(items)):
             first = items.skipped[0]
             Screen().say(f"{items.name}: {left_out}; the first is {first.path}: {first.reason}")
+        for note in items.notes if progress else ():
+            Screen().say(f"{items.name}: {note}")
         return items
 
     @property
@@ -309,7 +313,8 @@ def load(folder: str | Path, *, trust: bool = False) -> Encoder:
         raise RunError(f"the weights of {folder} do not fit its recipe.toml: one of them was changed") from None
     for part in (backbone, head, *text):
         if name := first_not_finite(part):
-            raise RunError(f"the weights of {folder} are not finite, such as {name}: train again with a lower lr")
+            words = f"the weights of {folder} are not finite, such as {name}: train again with a lower optimizer.lr"
+            raise RunError(f"{words} {see('not finite')}")
     if not text or tokenizer is None:
         return Encoder(backbone, head, recipe, about).eval()
     return CaptionEncoder(backbone, head, *text, tokenizer, recipe, about, words).eval()

@@ -1,6 +1,6 @@
-"""What can go wrong with a run, in plain words, and what to do about it. Each is said once.
+"""Notes about the health of a run: what goes wrong, and what to do about it. Each is printed once.
 
-"Is my loss curve healthy?" is what people ask most; most answers need one number that is at hand.
+"Is my loss curve healthy?" is the most frequent question, and a few numbers of each logged step answer most of it.
 """
 
 import math
@@ -18,17 +18,17 @@ LOOKED_AT = 512  # rows
 
 @dataclass(frozen=True)
 class Signs:
-    """What a logged step shows of a run's health."""
+    """The numbers of a logged step that tell whether a run is healthy."""
 
     step: int
     total: int
     loss: float
-    similarity: str  # empty where rows of any length are meant
+    similarity: str  # empty for CPC, whose dot products are not normalised
     temperature: float | None
     learnable: bool
-    candidates: float | None  # None: the loss says nothing of chance, as under a policy
+    candidates: float | None  # None if the loss has no chance level, as with loss.policy
     dim: int
-    length: float  # mean length of the queries as they leave the head
+    length: float  # mean norm of the queries as they leave the head
     largest: float  # largest similarity between a query and a key, before the temperature
     alike: float  # mean cosine between queries of different items
     queue_fill: float | None  # None: not a queue
@@ -36,8 +36,8 @@ class Signs:
 
 @torch.no_grad()
 def shape_of_batch(query: Tensor, positive: Tensor) -> tuple[float, float, float]:
-    """Mean length of queries, their largest product with keys, and the mean cosine between different ones."""
-    if not len(query):  # sequences too short to have a future: nothing to complain of
+    """Return the mean norm of the queries, the largest |query · key| and the mean cosine of different queries."""
+    if not len(query):  # no queries, as all sequences are too short: report healthy values
         return 1.0, 0.0, 0.0
     query, positive = query.float(), positive.float()
     rows = normalize(query[:LOOKED_AT:2], dim=1)  # every other row: a neighbour may be a view of the same item
@@ -49,30 +49,30 @@ def shape_of_batch(query: Tensor, positive: Tensor) -> tuple[float, float, float
 
 
 def chance(candidates: float) -> float:
-    """The loss of one who guesses among the candidates."""
+    """Return log N, the loss of guessing uniformly among N candidates."""
     return math.log(candidates)
 
 
 def at_random(candidates: float, dim: int, temperature: float) -> float:
-    """The loss of random unit rows: above log N, because their similarities spread."""
+    """Return the expected loss of random unit embeddings, log N + 1/(2dτ²)."""
     return math.log(candidates) + 1 / (2 * dim * temperature**2)
 
 
 class Health:
-    """Looks at logged steps and says what it has not said before."""
+    """Check each logged step for problems, and report each kind once."""
 
     def __init__(self) -> None:
         self.said: set[str] = set()  # names of what was said; a checkpoint keeps them
 
     def look(self, signs: Signs) -> list[str]:
-        """Return what is new to say of this step, each sentence with the section of the guide that explains it."""
+        """Return the notes on this step that were not reported before, each with the section that explains it."""
         new = {name: f"{words} {see(name)}" for name, words in diagnose(signs).items() if name not in self.said}
         self.said.update(new)
         return list(new.values())
 
 
 def diagnose(signs: Signs) -> dict[str, str]:
-    """Every complaint that holds for this step, by name."""
+    """Return a sentence for each problem that this step shows, by its name."""
     found: dict[str, str] = {}
     late = signs.step >= max(100, 0.2 * signs.total)
     if signs.queue_fill is not None and signs.queue_fill < 1:
@@ -84,7 +84,7 @@ def diagnose(signs: Signs) -> dict[str, str]:
         level = chance(signs.candidates)
         if signs.loss > level - 0.02:
             random = at_random(signs.candidates, signs.dim, signs.temperature)
-            of_units = f" (random unit rows give {random:.3f})" if signs.similarity == "cosine" else ""
+            of_units = f" (random unit embeddings give {random:.3f})" if signs.similarity == "cosine" else ""
             found["chance"] = (
                 f"the loss, {signs.loss:.3f}, is at chance, log {signs.candidates:,.0f} = {level:.3f}{of_units}: "
                 "nothing is learned yet; "
@@ -98,8 +98,8 @@ def diagnose(signs: Signs) -> dict[str, str]:
     if signs.similarity == "dot":
         if abs(signs.length - 1) > 0.5:
             found["length"] = (
-                f"rows are not of unit length ({signs.length:.2f} on average) and loss.similarity = dot takes them "
-                "as they are: use cosine, unless that is meant"
+                f"embeddings have a mean norm of {signs.length:.2f}, and loss.similarity = dot does not normalise "
+                "them: use cosine unless you want that"
             )
         if signs.largest > 100:
             found["range"] = (

@@ -26,6 +26,7 @@ from lightning_fabric.strategies.launchers.subprocess_script import _SubprocessS
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 
 from likewise import ranks
+from likewise.guide import see
 from likewise.recipe import Recipe, RecipeError
 
 PERIOD = 1.0  # seconds between two checks of the other ranks' processes
@@ -126,7 +127,8 @@ def sentence(dead: Sequence[int]) -> str:
     """Say which ranks died, and what to do. `dead` is empty if the rank was on another machine."""
     who = " and ".join(f"rank {rank}" for rank in dead)
     what = f"{who} died, so the others ended too" if dead else "another rank no longer answers"
-    return f"{what}: look above for its error, and check whether memory ran out; --resume continues the run"
+    advice = "look above for its error, and check whether memory ran out; --resume continues the run"
+    return f"{what}: {advice} {see('rank')}"
 
 
 def _is_broken_connection(error: RuntimeError) -> bool:

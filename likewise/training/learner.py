@@ -58,7 +58,8 @@ def in_parts(tower: nn.Module, inputs: Inputs, parts: Sequence[slice]) -> list[A
     """
 
     dtype = torch.get_default_dtype()
-    # checkpoint() restores the RNG state only of devices it sees among its arguments, so give it a tensor there.
+    # checkpoint() restores the RNG state only of devices it sees among its arguments, so pass it a tensor on the
+    # model's device.
     where = torch.empty(0, device=place_of(tower).device)
 
     def of(part: slice, where: Tensor) -> Any:
@@ -89,7 +90,7 @@ class Taken:
 
 
 class Learner:
-    """One run's model, momentum copy, dictionary and optimizer, and the step that moves them."""
+    """One run's model, momentum copy, dictionary and optimizer, and the training step that updates them."""
 
     def __init__(
         self, recipe: Recipe, about: Mapping[str, Any], batches: Batches, labels: Tensor | None, fabric: Fabric
@@ -318,6 +319,16 @@ class Learner:
         energy.backward()
         energy.item()
         return [name for name, p in tower.named_parameters() if p.requires_grad and p.grad is None]
+
+    @torch.no_grad()
+    def fill_dictionary(self, batch: Batch) -> None:
+        """Fill the dictionary with copies of a batch's keys, so that look-ups take as long as later in the run."""
+        kind = DICTIONARIES[self.recipe.dictionary.kind]
+        if not kind.stores or kind.one_slot_an_item:
+            return
+        _, key, ids = self.encode(batch)
+        while self.meters()["fill"] < 1:
+            self.dictionary.update(key, ids)
 
     @contextmanager
     def unchanged_buffers(self) -> Iterator[None]:

@@ -29,7 +29,7 @@ def run(tmp_path_factory):
     said = " ".join(result.stderr.split())
     assert "chosen method clip: the images have captions" in said
     assert "pairs captions, 2,400 of them, one per image drawn each step" in said
-    assert "keys by text tower" in said
+    assert "keys by text encoder" in said
     assert "temperature 0.07 to start with, learned" in said
     assert "text text_tiny, linear head to 128" in said
     assert "recall@1 in the batch" in said

@@ -316,7 +316,8 @@ def test_an_encoder_of_weights_that_are_no_numbers_is_refused(run, here):
     result = command(broken, "--out", "v.npy")
     assert result.exit_code == 1
     assert result.stderr == (
-        f"likewise: the weights of {broken} are not finite, such as conv1.weight: train again with a lower lr\n"
+        f"likewise: the weights of {broken} are not finite, such as conv1.weight: train again with a lower "
+        "optimizer.lr (see docs/guide/reading-a-run.md#not-finite)\n"
     )
     assert os.listdir() == ["run"]
 
@@ -327,7 +328,7 @@ def test_vectors_that_are_no_numbers_are_not_written(run, here):
     result = command(broken, "--out", "v.npy")
     assert result.exit_code == 1
     expected = "likewise: the encoder gives a vector that is not finite for item 0 of digits"
-    assert result.stderr.splitlines()[-1] == f"{expected} (see reading-a-run.md#not-finite)"
+    assert result.stderr.splitlines()[-1] == f"{expected} (see docs/guide/reading-a-run.md#not-finite)"
     assert not (here / "v.npy").exists()
 
 

@@ -121,5 +121,5 @@ def test_a_rate_at_which_nothing_is_learned_is_one_sentence(run, here):
     assert result.exit_code == 1
     last = result.stderr.splitlines()[-1]
     assert last.startswith("likewise: from scratch gave weights that are not finite, ")
-    assert last.endswith("; lower --lr, which is 1e+38 (see reading-a-run.md#not-finite)")
+    assert last.endswith("; lower --lr, which is 1e+38 (see docs/guide/reading-a-run.md#not-finite)")
     assert not (here / "tuned").exists()

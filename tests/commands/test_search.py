@@ -289,7 +289,7 @@ def test_a_threshold_that_tells_nothing_apart_is_said(run, searcher, alike):
     assert len(group["items"]) == 30
     assert said[1:] == [
         "one group holds 30 of the 30 items; unless so many really are copies, the threshold of 0.5 is too low for "
-        "this encoder: raise it"
+        "this encoder: raise it (see docs/guide/reading-a-run.md#one-large-group-of-near-duplicates)"
     ]
 
 

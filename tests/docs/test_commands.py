@@ -17,7 +17,7 @@ from PIL import Image
 import likewise
 from likewise.cli import app
 from likewise.training import plan
-from tests.docs.markdown import ROOT, examples_of_commands, pages
+from tests.docs.markdown import DOCS, ROOT, examples_of_commands, pages
 from tests.docs.test_pages import in_this_process
 from tests.waves import clips
 
@@ -26,6 +26,7 @@ TRAININGS = [command for command in COMMANDS if command.startswith("likewise tra
 SERVED = [command for command in COMMANDS if command.startswith(("likewise explore ", "likewise demo "))]
 OTHERS = [command for command in COMMANDS if command not in TRAININGS and command not in SERVED]
 CHOSEN = re.compile(r"^\| .* \| `(likewise train [^`]+)` \| `(\w+)` \|$", flags=re.MULTILINE)
+IN_CHART = re.compile(r"`(likewise train [^`]+)`, which is \[`(\w+)`\]")
 CLASSES = ("bird", "cat", "dog")
 EACH = 12  # images of a class
 
@@ -54,6 +55,8 @@ def here(tmp_path_factory):
         write_log(Path("log.csv"))
         write_log(Path("sensors.csv"))
         rng = np.random.default_rng(0)
+        pictures = rng.integers(0, 256, (40, 8, 8, 3), dtype=np.uint8)
+        np.savez("photos.npz", x=pictures, group=np.arange(40) // 3)
         for name in ("features.npy", "vectors.npy"):
             np.save(name, rng.normal(size=(40, 6)).astype(np.float32))
         np.savez("vectors.npz", x=rng.normal(size=(40, 6)).astype(np.float32), y=np.arange(40) % 3)
@@ -130,6 +133,11 @@ def test_the_readme_names_the_method_that_is_chosen(command, method, here):
 
 def test_the_readme_names_chosen_methods():
     assert CHOSEN.findall((ROOT / "README.md").read_text())
+
+
+@pytest.mark.parametrize(("command", "method"), IN_CHART.findall((DOCS / "start" / "which-method.md").read_text()))
+def test_the_chart_names_the_method_that_is_chosen(command, method, here):
+    assert planned(command).recipe.method == method
 
 
 @pytest.mark.parametrize("command", OTHERS)

@@ -11,7 +11,7 @@ training   2 steps of 8 (0.5 epochs), adamw at 0.002, on cpu: about 1 s
 chosen     keys.momentum = 0.99: the run has only 2 steps
 1/2  loss 2.100 (chance 2.20)  90 items/s  1 s left
 2/2  loss 2.000 (chance 2.20)  k-NN of 3 items 0.333  90 items/s  done
-note  the queue is still filling (50%) (see reading-a-run.md#queue-filling)
+note  the queue is still filling (50%) (see docs/guide/reading-a-run.md#queue-filling)
 writing the report …
 ┏━━━━┓
 ┃ id ┃
@@ -81,7 +81,7 @@ def test_lines_have_to_be_whole_and_in_order():
 def test_a_verdict_is_the_one_that_its_figures_give():
     narrow = "not collapsed, but narrow: all embeddings point in similar directions"
     figures = "two items have a mean cosine of 0.985, effective rank 34.2 of 128"
-    good = f"unit rows of 105 items.\nlearned encoder: {narrow} ({figures}) (see reading-a-run.md#collapsed)"
+    good = f"unit rows of 105 items.\nlearned encoder: {narrow} ({figures}) (see docs/guide/reading-a-run.md#collapsed)"
     printed = f"unit rows of 9 items.\nlearned encoder: not collapsed: {figures}, uniformity -0.06"
     assert difference(good, printed) == ""
     assert difference(good.replace("in similar directions", "the same way"), printed)

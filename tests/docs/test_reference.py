@@ -1,24 +1,33 @@
 """The reference says what the code says: generated pages are up to date, tables are whole, figures are measured."""
 
+import inspect
+import pydoc
 import re
 import tomllib
 from dataclasses import dataclass
 
 import pytest
+import typer
 from docutils import nodes
 
+import likewise
 from benchmarks import quote
 from docs import generate
 from docs._ext.comments import field_comments
 from docs._ext.docstrings import as_rst
 from docs._ext.mathml import to_mathml
 from docs._ext.outside import PAGES, with_links
+from docs.recipe_keys import RANGES
 from likewise import methods
+from likewise.cli import app
+from likewise.encoders import ENCODERS, SEQUENCE_ENCODERS, build
+from likewise.encoders.resnet import RESNETS
 from likewise.recipe import known_keys
 from tests.docs.markdown import DOCS, ROOT, name_of, pages
 
 MARKED = re.compile(r"<!-- (\w+) -->(.*?)<!-- /\1 -->", flags=re.DOTALL)
 QUOTED = [(name_of(page), name, text.strip()) for page in pages() for name, text in MARKED.findall(page.read_text())]
+OPTIONS = ({"stem": "small", "context": "gru"}, {"stem": "imagenet", "context": "transformer"})
 RESULTS = (ROOT / "benchmarks" / "RESULTS.md").read_text()
 BY_HAND = re.compile(r"^\| `(\w+)` \|(.*)\|$", flags=re.MULTILINE)
 
@@ -32,6 +41,85 @@ def test_the_recipe_page_has_every_key_with_a_word_about_it():
     rows = re.findall(r"^\| `([\w.]+)` \| (.*) \|$", generate.recipe_page(), flags=re.MULTILINE)
     cells = {key: row.split(" | ") for key, row in rows if key not in methods.METHODS}
     assert list(cells) == known_keys()
+    for key, row in cells.items():
+        assert len(row) == 5
+        assert all(cell.strip() for cell in row), key
+        assert len(re.findall(r"\w+", row[-1])) >= 3, f"{key} needs a comment in likewise/recipe.py"
+
+
+OUTSIDE = {
+    "seed": -1,
+    "data.size": -1,
+    "data.stored": -1,
+    "data.test": 1.0,
+    "data.rate": 999,
+    "data.workers": 257,
+    "pairs.window": -1,
+    "pairs.horizon": 0,
+    "pairs.candidates": 0,
+    "encoder.dim": 0,
+    "encoder.bn_splits": 0,
+    "text.vocabulary": 258,
+    "text.dropout": 1.0,
+    "keys.momentum": 1.01,
+    "dictionary.size": 0,
+    "dictionary.momentum": 1.01,
+    "dictionary.negatives": 0,
+    "loss.temperature": 0.0,
+    "loss.proximal": -0.1,
+    "loss.margin": -0.1,
+    "loss.sigma": -0.1,
+    "loss.weight": 0.0,
+    "optimizer.lr": 0.0,
+    "optimizer.momentum": 1.0,
+    "optimizer.weight_decay": -0.1,
+    "optimizer.warmup": 1.01,
+    "optimizer.clip": -0.1,
+    "training.epochs": 0,
+    "training.steps": -1,
+    "training.batch_size": 1,
+    "training.devices": 0,
+    "training.chunk": -1,
+    "training.log_every": 0,
+    "training.checkpoint_every": 0,
+    "training.evaluate_every": 0,
+}
+# Data and methods that read the keys which simclr on digits does not.
+READING = {
+    "data.rate": ("sounds", "cpc"),
+    "pairs.window": ("sounds", "cpc"),
+    "pairs.horizon": ("sounds", "cpc"),
+    "pairs.candidates": ("sounds", "cpc"),
+    "text.vocabulary": ("shapes", "clip"),
+    "text.dropout": ("shapes", "clip"),
+    "keys.momentum": ("digits", "moco"),
+    "dictionary.size": ("digits", "moco"),
+    "dictionary.momentum": ("digits", "instdisc"),
+    "dictionary.negatives": ("digits", "instdisc"),
+    "loss.proximal": ("digits", "instdisc"),
+    "loss.margin": ("digits", "triplet"),
+    "loss.sigma": ("digits", "dcl"),
+}
+
+
+@pytest.mark.parametrize("key", RANGES)
+def test_a_number_outside_of_its_range_is_refused(key, tmp_path):
+    source, method = READING.get(key, ("digits", "simclr"))
+    values = {"training.epochs": 1, "training.batch_size": 64, key: OUTSIDE[key]}
+    word = {"data.stored": "size", "data.rate": "samples a second"}.get(key, key.rpartition(".")[2])
+    with pytest.raises(ValueError, match=rf"{word}.* got "):
+        likewise.train(source, method=method, settings=values, out=tmp_path / "run", progress=False)
+
+
+def test_only_these_encoders_read_stem_and_context():
+    """The page says ResNets, and encoders of audio and series."""
+    for name in ENCODERS:
+        sizes = {"samples": 800, "channels": 1} if name in SEQUENCE_ENCODERS else {}
+        sizes |= {"features": 8} if name == "mlp" else {}
+        small, other = (
+            {k: v.shape for k, v in build(name, **sizes, **options).state_dict().items()} for options in OPTIONS
+        )
+        assert (small != other) == (name in RESNETS or name in SEQUENCE_ENCODERS), name
 
 
 def test_the_methods_page_has_the_methods_as_they_are():
@@ -49,6 +137,29 @@ def test_the_extras_are_listed_as_they_are():
     for name in set(extras) - {"all", "dev"}:
         packages = [re.match(r"[\w-]+", requirement)[0] for requirement in extras[name]]
         assert sorted(packages) == sorted(rows[name].split("|")[0].strip().split(", ")), name
+
+
+def test_the_python_page_says_how_each_command_is_called():
+    rows = {name: row.split("|") for name, row in BY_HAND.findall((DOCS / "reference" / "python.md").read_text())}
+    commands = typer.main.get_command(app).commands
+    assert list(rows) == list(commands)
+    for name, (function, differences) in rows.items():
+        called = pydoc.locate(re.search(r"`([\w.]+)`", function)[1])
+        renamed = dict(re.findall(r"`--([\w-]+)` is `(\w+)", differences))
+        assert callable(called), name
+        if inspect.isclass(called):  # its methods are the questions of the command
+            continue
+        parameters = inspect.signature(called).parameters
+        options = {word.lstrip("-") for item in commands[name].params for word in item.opts if word.startswith("-")}
+        assert set(renamed) <= options, name
+        for option in options - {"json"}:
+            assert renamed.get(option, option.replace("-", "_")) in parameters, f"{name} --{option}"
+
+
+def test_the_python_page_has_everything_that_is_public():
+    page = (DOCS / "reference" / "python.md").read_text()
+    listed = re.findall(r"^\.\. auto\w+:: likewise\.(\w+)", page, flags=re.MULTILINE)
+    assert set(likewise.__all__) <= set(listed)
 
 
 @pytest.mark.parametrize(("page", "name", "text"), QUOTED, ids=[f"{page}-{name}" for page, name, _ in QUOTED])

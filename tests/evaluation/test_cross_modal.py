@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from likewise.evaluation import cross_modal as module
 from likewise.evaluation.cross_modal import CrossModal, Direction, cross_modal
+from likewise.guide import see
 
 
 def rows(n, dim=6, seed=0):
@@ -178,8 +179,12 @@ def test_embeddings_that_require_gradients_and_differ_in_precision_are_taken():
 
 
 CASES = {
-    "image embeddings must be finite, got NaN or infinity": lambda: cross_modal(rows(3) * math.nan, rows(3), both(3)),
-    "text embeddings must be finite, got NaN or infinity": lambda: cross_modal(rows(3), rows(3) / 0, both(3)),
+    f"image embeddings must be finite, got NaN or infinity {see('not finite')}": lambda: cross_modal(
+        rows(3) * math.nan, rows(3), both(3)
+    ),
+    f"text embeddings must be finite, got NaN or infinity {see('not finite')}": lambda: cross_modal(
+        rows(3), rows(3) / 0, both(3)
+    ),
     "image embeddings must be of shape (n, d) with n >= 1, got (6,)": lambda: cross_modal(rows(3)[0], rows(3), both(3)),
     "text embeddings must be of shape (n, d) with n >= 1, got (0, 6)": lambda: cross_modal(rows(3), rows(0), both(3)),
     "images and texts must have the same d, got 6 and 5": lambda: cross_modal(rows(3), rows(3, 5), both(3)),

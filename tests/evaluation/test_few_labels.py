@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from likewise.evaluation.few_labels import few_labels
+from likewise.guide import see
 from likewise.randomness import generator
 
 
@@ -86,7 +87,7 @@ CASES = {
     "test embeddings must have at least one label, got none": lambda: few_labels(
         rows(3), labels(3), rows(3), torch.full((3,), -1), per_class=1
     ),
-    "test embeddings must be finite, got NaN or infinity": lambda: few_labels(
+    f"test embeddings must be finite, got NaN or infinity {see('not finite')}": lambda: few_labels(
         rows(3), labels(3), rows(3) * torch.nan, labels(3), per_class=1
     ),
     "per_class and draws must be at least 1, got 0 and 20": lambda: few_labels(

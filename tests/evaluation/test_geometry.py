@@ -93,7 +93,7 @@ def test_points_on_a_line_are_called_so_in_two_dimensions_too():
 
 
 def test_mistakes_are_one_sentence():
-    with pytest.raises(ValueError, match=r"^embeddings must be finite, got NaN or infinity$"):
+    with pytest.raises(ValueError, match=r"^embeddings must be finite, got NaN or infinity \(see .*\)$"):
         geometry(torch.full((3, 2), math.nan))
     with pytest.raises(ValueError, match=r"^pairs must have the same shape, got \(3, 2\) and \(4, 2\)$"):
         alignment(torch.ones(3, 2), torch.ones(4, 2))

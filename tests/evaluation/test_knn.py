@@ -9,6 +9,7 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from likewise.evaluation import neighbours as module
 from likewise.evaluation.knn import knn, knn_predict
+from likewise.guide import see
 
 
 def rows(n, dim=6, seed=0):
@@ -127,8 +128,12 @@ def test_fault_15_the_figure_carries_what_it_depends_on():
 
 NAN = torch.full((3, 6), math.nan, dtype=torch.float64)
 CASES = {
-    "train embeddings must be finite, got NaN or infinity": lambda: knn(NAN, labels(3), rows(3), labels(3)),
-    "test embeddings must be finite, got NaN or infinity": lambda: knn(rows(3), labels(3), rows(3) / 0, labels(3)),
+    f"train embeddings must be finite, got NaN or infinity {see('not finite')}": lambda: knn(
+        NAN, labels(3), rows(3), labels(3)
+    ),
+    f"test embeddings must be finite, got NaN or infinity {see('not finite')}": lambda: knn(
+        rows(3), labels(3), rows(3) / 0, labels(3)
+    ),
     "train embeddings must have at least one label, got none": lambda: knn(
         rows(3), labels(3) * 0 - 1, rows(3), labels(3)
     ),

@@ -11,6 +11,7 @@ from torch.nn.functional import normalize
 
 from likewise.evaluation import cross_modal as module
 from likewise.evaluation.zero_shot import ZeroShot, zero_shot
+from likewise.guide import see
 
 
 def rows(*shape, seed=0):
@@ -150,10 +151,12 @@ def test_prompts_in_half_precision_are_not_averaged_in_it():
 
 
 CASES = {
-    "image embeddings must be finite, got NaN or infinity": lambda: zero_shot(
+    f"image embeddings must be finite, got NaN or infinity {see('not finite')}": lambda: zero_shot(
         rows(3, 6) * math.nan, labels(3), rows(8, 2, 6)
     ),
-    "prompts must be finite, got NaN or infinity": lambda: zero_shot(rows(3, 6), labels(3), rows(8, 2, 6) / 0),
+    f"prompts must be finite, got NaN or infinity {see('not finite')}": lambda: zero_shot(
+        rows(3, 6), labels(3), rows(8, 2, 6) / 0
+    ),
     "image embeddings must have at least one label, got none": lambda: zero_shot(
         rows(3, 6), labels(3) * 0 - 1, rows(8, 2, 6)
     ),

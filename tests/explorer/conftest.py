@@ -79,7 +79,7 @@ def serving(run, source=None, *, host="127.0.0.1", token=None, ready=True, **set
         until(lambda: server.started)
         if ready:
             until(lambda: explorer.scene is not None or explorer.failed)
-            assert not explorer.failed, explorer.said
+            assert not explorer.failed, explorer.message
         yield Server(explorer, port, token)
     finally:
         server.should_exit = True

@@ -291,11 +291,11 @@ def test_a_picture_of_another_size_and_mode_is_taken(server):
 
 def test_numbers_keep_their_digits_and_gaps():
     (column,) = made("patient", [60_343_996 + i for i in range(30)])
-    assert (column.classes, column.told(1)) == (None, 60_343_997)
+    assert (column.classes, column.shown(1)) == (None, 60_343_997)
     for gap in (None, float("nan"), "NA", "", "null"):
         (column,) = made("weight", [gap, *(0.5 + i for i in range(30))])
         assert column.classes is None
-        assert (column.told(0), column.told(1)) == (None, 0.5)
+        assert (column.shown(0), column.shown(1)) == (None, 0.5)
     assert made("few", [-1, 2, None, 2])[0].classes == ("-1", "2")
     assert made("nothing", [None, "", "NA"]) == []
     assert made("names", [f"name {i}" for i in range(3000)]) == []

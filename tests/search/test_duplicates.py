@@ -120,7 +120,7 @@ def test_a_collapsed_encoder_is_one_sentence_in_little_memory(kind, monkeypatch)
         tracemalloc.stop()
     assert str(error.value) == (
         "expected at most 60,000 pairs with a cosine of at least 0.9 among 6,000 items, got more: "
-        "raise the threshold, or check whether the encoder has collapsed"
+        "raise the threshold, or check whether the encoder has collapsed (see docs/guide/reading-a-run.md#collapsed)"
     )
     assert peak < 20 * 2**20  # all pairs: 18 million, twenty bytes each
 

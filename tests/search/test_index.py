@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from likewise.data import DataError
+from likewise.guide import see
 from likewise.search import Index, SearchError, exact, structures
 from tests.search import slow
 from tests.search.clouds import clouds
@@ -269,8 +270,16 @@ def test_without_faiss_only_flat_works(monkeypatch):
         (np.ones((3, 0), dtype=np.float32), "flat", "vectors must be of shape (n, d), got (3, 0)"),
         (np.ones((0, 3), dtype=np.float32), "flat", "vectors must have at least one row, got shape (0, 3)"),
         (np.ones((3, 2), dtype=np.int64), "flat", "vectors must be floating-point numbers, got int64"),
-        (rows([[1, np.nan]]), "flat", "vectors must be finite, got NaN or infinity"),
-        (rows([[1, np.inf]]), "flat", "vectors must be finite, got NaN or infinity"),
+        (
+            rows([[1, np.nan]]),
+            "flat",
+            f"vectors must be finite, got NaN or infinity {see('not finite')}",
+        ),
+        (
+            rows([[1, np.inf]]),
+            "flat",
+            f"vectors must be finite, got NaN or infinity {see('not finite')}",
+        ),
         (rows([[1, 2]]), "annoy", "kind must be auto, flat, hnsw or ivfpq, got 'annoy'"),
         (
             clouds(9_999, 2, 1),
@@ -290,7 +299,12 @@ def test_what_cannot_be_indexed(vectors, kind, sentence):
     [
         (rows([1, 2]), 1, None, "queries must be of shape (n, 2), got (2,)"),
         (rows([[1, 2, 3]]), 1, None, "queries must be of shape (n, 2), got (1, 3)"),
-        (rows([[1, np.nan]]), 1, None, "queries must be finite, got NaN or infinity"),
+        (
+            rows([[1, np.nan]]),
+            1,
+            None,
+            f"queries must be finite, got NaN or infinity {see('not finite')}",
+        ),
         (rows([[1, 2]]), 0, None, "k must be a whole number >= 1, got 0"),
         (rows([[1, 2]]), 1.5, None, "k must be a whole number >= 1, got 1.5"),
         (rows([[1, 2]]), True, None, "k must be a whole number >= 1, got True"),

@@ -47,7 +47,7 @@ def test_a_queue_that_fills_explains_a_rising_loss():
 
 def test_a_loss_at_chance_late_in_the_run_is_said():
     assert found(loss=8.31) == {
-        "chance": "the loss, 8.310, is at chance, log 4,097 = 8.318 (random unit rows give 8.416): "
+        "chance": "the loss, 8.310, is at chance, log 4,097 = 8.318 (random unit embeddings give 8.416): "
         "nothing is learned yet; try another optimizer.lr, a longer warm-up, or weaker augmentations"
     }
 
@@ -87,8 +87,8 @@ def test_a_collapse_is_said():
 
 def test_rows_of_other_lengths_under_a_dot_product_are_said():
     assert found(similarity="dot", largest=10.0) == {
-        "length": "rows are not of unit length (7.00 on average) and loss.similarity = dot takes them as they are: "
-        "use cosine, unless that is meant"
+        "length": "embeddings have a mean norm of 7.00, and loss.similarity = dot does not normalise them: "
+        "use cosine unless you want that"
     }
     assert found(similarity="dot", largest=10.0, length=1.2) == {}
     assert found(similarity="cosine", length=7.0) == {}, "cosine normalises"

@@ -34,7 +34,7 @@ def test_a_rank_that_does_not_notice_the_death_of_another_is_ended(ended, capsys
     assert codes == [1]
     assert capsys.readouterr().err == (
         "likewise: rank 2 died, so the others ended too: look above for its error, and check whether memory ran "
-        "out; --resume continues the run\n"
+        "out; --resume continues the run (see docs/guide/reading-a-run.md#a-rank-died)\n"
     )
 
 

@@ -140,7 +140,7 @@ def test_what_the_last_step_did_to_the_weights_is_looked_at_too(source, tmp_path
     assert result.exit_code == 1, result.stderr
     assert last_line(result).startswith("likewise: the weights were not finite after step 1, ")
     what_to_do = "lower optimizer.lr, or set optimizer.clip = 1.0"
-    assert last_line(result).endswith(f"; {what_to_do} (see reading-a-run.md#not-finite)")
+    assert last_line(result).endswith(f"; {what_to_do} (see docs/guide/reading-a-run.md#not-finite)")
     assert not (tmp_path / "run" / "encoder.safetensors").exists()
     assert whole(tmp_path / "run") is None, "what is no number is in no checkpoint"
 

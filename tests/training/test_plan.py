@@ -51,8 +51,8 @@ def test_colour_images_get_moco_as_published():
     assert ready.chosen == (
         "method moco: its queue gives many negatives at any batch size",
         ENCODER,
+        "dictionary.size = 600: there are only 600 keys in the data, so a longer queue would hold items twice",
         "keys.momentum = 0.99: the run has only 400 steps, and at 0.999 the copy averages over about 1,000",
-        "dictionary.size = 600: the queue is no longer than the data",
     )
 
 
@@ -298,7 +298,7 @@ def pictures(folder, *sizes):
     return folder
 
 
-SAID = {"crop": "cut to their middle square", "pad": "padded to squares", "stretch": "stretched to squares"}
+SAID = {"crop": "centre-cropped to squares", "pad": "padded to squares", "stretch": "stretched to squares"}
 
 
 @pytest.mark.parametrize("fit", SAID)
@@ -313,12 +313,12 @@ def test_images_that_are_not_square_are_said_to_be_cut(tmp_path, fit):
 
 def test_one_image_that_is_not_square(tmp_path):
     one = str(pictures(tmp_path / "one", (12, 8), *[(8, 8)] * 7))
-    assert told(one)["data"] == f"{one}: 8 images of 3×8×8, 1 of them cut to its middle square, no labels"
+    assert told(one)["data"] == f"{one}: 8 images of 3×8×8, 1 of them centre-cropped to a square, no labels"
 
 
 def test_arrays_that_are_not_square_are_said_to_be_cut():
     x = np.random.default_rng(0).integers(0, 256, (40, 8, 12, 3), dtype=np.uint8)
-    assert told({"x": x})["data"] == "arrays x: 40 images of 3×8×12, cut to their middle square, no labels"
+    assert told({"x": x})["data"] == "arrays x: 40 images of 3×8×12, centre-cropped to squares, no labels"
     assert (
         told({"x": x}, data__fit="stretch")["data"] == "arrays x: 40 images of 3×8×8, stretched to squares, no labels"
     )

@@ -190,7 +190,7 @@ def test_a_recipe_of_another_method_is_refused(tmp_path, digits):
 
 
 def test_epochs_or_steps_and_what_is_said_counts_more_than_a_file(tmp_path, digits):
-    with pytest.raises(RecipeError, match=r"^give epochs or steps, not both, got 1 epochs and 2 steps$"):
+    with pytest.raises(RecipeError, match=r"^give only one of epochs, steps and minutes, got 1 epochs and 2 steps$"):
         likewise.train("digits", epochs=1, steps=2, out=tmp_path / "run")
     recipe = digits.folder / "recipe.toml"
     source = {"x": images(40, 8, 8)}
@@ -355,7 +355,7 @@ HOSTILE = {
         (0, r"expected a whole number >= 1 for channels, got '0'"),
         (True, r"expected a whole number >= 1 for channels, got 'True'"),
         (None, r"expected a whole number >= 1 for channels, got 'None'"),
-        (2, r"expected 2 finite numbers for mean, got others"),
+        (2, r"expected 2 finite numbers for mean, got other values"),
     ],
     "size": [(10**9, r"expected items that fit in memory, .*"), (1.5, r"expected a whole number >= 1 for size, .*")],
     "stored": [(-1, r"expected a whole number >= 0 for stored, got '-1'")],
@@ -363,10 +363,13 @@ HOSTILE = {
         ("video", r"expected a modality image, audio, series, vector, got 'video'"),
         ([], r"expected a modality .*, got '\[\]'"),
     ],
-    "mean": [([[0.5]], r"expected 1 finite numbers for mean, got others"), (0.5, r"expected 1 finite numbers .*")],
-    "std": [([float("nan")], r"expected 1 finite numbers for std, got others")],
-    "fingerprint": [(5, r"expected a fingerprint as text and a temperature as a number, got others")],
-    "temperature": [("cold", r"expected a fingerprint as text and a temperature as a number, got others")],
+    "mean": [
+        ([[0.5]], r"expected 1 finite numbers for mean, got other values"),
+        (0.5, r"expected 1 finite numbers .*"),
+    ],
+    "std": [([float("nan")], r"expected 1 finite numbers for std, got other values")],
+    "fingerprint": [(5, r"expected a fingerprint as text and a temperature as a number, got other types")],
+    "temperature": [("cold", r"expected a fingerprint as text and a temperature as a number, got other types")],
 }
 
 

@@ -324,7 +324,7 @@ def test_the_encoder_follows_the_rate(rate, channels, encoder):
 def test_what_is_chosen_for_sequences_is_said():
     ready = planned(series(200, t=60))
     assert ready.chosen == (
-        "method cpc: a sequence has a future to be predicted",
+        "method cpc: CPC learns from sequences by predicting what comes next",
         "encoder.name = sensors: 2 channels of a series",
         "training.batch_size = 64: each sequence has many frames",
         "optimizer.lr = 0.001: dot products of unnormalised rows need smaller steps",
