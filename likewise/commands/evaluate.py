@@ -163,9 +163,13 @@ def evaluate(
                 notes.append(in_words(found, known.items, tested.items))
     *rivals, learned = (row for name, row in results.items() if name != "about")
     baseline, untrained = (*rivals, None, None)[:2]
+    if which == NONE_HELD_OUT:
+        learned = {}  # figures on items that were trained on prove nothing
+    else:
+        notes.insert(0, too_few(learned, len(tested.ids)))
     in_sentences = modalities.of(known.items.main).baseline_in_words(by == "frame")
     about["worth"] = worth(learned, baseline, untrained, name=in_sentences, items=len(tested.ids))
-    about["notes"] = [note for note in [too_few(learned, len(tested.ids)), *notes] if note]
+    about["notes"] = [note for note in notes if note]
     return results
 
 

@@ -49,6 +49,10 @@ def difference(first: float, second: float, count: float, error: float = 0.0) ->
 
 
 def chance(train_labels: Tensor, test_labels: Tensor) -> float:
-    """Return the accuracy of always guessing the most frequent training class; items with label −1 are left out."""
-    known, test = train_labels[train_labels >= 0], test_labels[test_labels >= 0]
-    return float((test == torch.mode(known).values).double().mean())
+    """Return the accuracy of always giving the same answer: the share of the test items' most frequent class.
+
+    Only classes that occur in training can be guessed; items with label −1 are left out.
+    """
+    test = test_labels[test_labels >= 0]
+    counts = torch.unique(test[torch.isin(test, train_labels)], return_counts=True)[1]
+    return int(counts.max()) / len(test) if len(counts) else 0.0

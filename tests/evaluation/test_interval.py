@@ -52,7 +52,8 @@ def test_an_interval_in_words():
     assert str(Interval(0.1, 0.98765)) == "0.100–0.988"
 
 
-def test_chance_is_the_share_of_the_most_frequent_training_class():
-    train, test = torch.tensor([0, 1, 1, 2, -1, -1, -1]), torch.tensor([1, 0, 2, 1, -1])
+def test_chance_is_the_share_of_the_most_frequent_class_that_can_be_known():
+    train, test = torch.tensor([0, 0, 1, 2, -1, -1, -1]), torch.tensor([1, 0, 2, 1, -1, -1, -1, -1])
     assert chance(train, test) == 0.5
-    assert chance(torch.tensor([3, 3]), torch.tensor([0, 1])) == 0
+    assert chance(torch.tensor([0, 2]), test) == 0.25
+    assert chance(torch.tensor([3, 3]), test) == 0
