@@ -29,7 +29,10 @@ from likewise.pairs.towers import Tower
 from likewise.training.trainer import Trainer
 
 FITTED = 2000  # training items that the linear probe is fitted on, at most: with all of them it may take a minute
-INTERVALS = "Intervals are Wilson's at 95 % over the test items. Baselines are measured on the same items."
+INTERVALS = (
+    "Intervals are Wilson's at 95 % over the test items. Baselines are measured on the same items; chance is to always guess "
+    "the most frequent class."
+)
 
 Tile = dict[str, Any]  # name, value, the lines beside it, and a note on what it depends on
 
@@ -226,8 +229,8 @@ def _others(trainer: Trainer, rows: Sequence[Mapping[str, Any]], measured: Measu
             most = f"log {last['candidates']:,.0f} = {last['chance']:.2f}"
             kind = "a lower bound" if name == "bound" else "an estimate"
             note = f"nats, {kind} from the loss of the last step; it cannot exceed {most}"
-            beside = [["chance", "0"], ["at most", f"{last['chance']:.2f}"]]
-            shown.append({"name": "information", "value": f"{last[name]:.2f}", "beside": beside, "note": note})
+            value = f"{last[name]:.2f}"
+            shown.append({"name": "information", "value": value, "beside": [["chance", "0"]], "note": note})
     if DICTIONARIES[trainer.recipe.dictionary.kind].stores and last.get("consistency") is not None:
         note = "mean cosine between stored keys and the same views encoded by the final encoder"
         beside = [["unrelated keys", "0"], ["unchanged encoder", "1"]]

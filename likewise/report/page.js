@@ -4,10 +4,10 @@
 const OF_CLASSES = { same: "same class as the query", other: "a different class" };
 const OF_CAPTIONS = { same: "the image of this caption", other: "another image" };
 
-// A query is an item, or a caption, which has no picture. Players of sounds, by tile, stand below their pictures.
-function neighbourRows({ sprite, rows }, words, players = new Map()) {
+// A query is an item, or a caption, which has no picture. `sounds` has audio elements by tile.
+function neighbourRows({ sprite, rows }, words, sounds = new Map()) {
   const tile = pictures(sprite);
-  const heard = (item) => (players.has(item.tile) ? [players.get(item.tile)] : []);
+  const heard = (item) => (sounds.has(item.tile) ? [playButton(sounds.get(item.tile))] : []);
   const named = ({ name, label }) => (label == null ? name : `${name}, class ${label}`);
   const alike = ({ similarity }) => similarity?.toFixed(2) ?? "–";
   const cut = (text) => element("span", { class: "cut" }, text);
@@ -32,11 +32,30 @@ function neighbourRows({ sprite, rows }, words, players = new Map()) {
   return list.querySelector(".same, .other") ? [marks, list] : [list];
 }
 
-// Take the players out of the list that page.py wrote for readers without JavaScript.
-function takePlayers() {
+// Take the sounds out of the list that page.py wrote for readers without JavaScript: its players are too wide to stand
+// below pictures.
+function takeSounds() {
   const list = document.querySelector(".players");
   list?.remove();
-  return new Map([...(list?.querySelectorAll("audio") ?? [])].map((player) => [Number(player.dataset.tile), player]));
+  return new Map([...(list?.querySelectorAll("audio") ?? [])].map((sound) => [Number(sound.dataset.tile), sound]));
+}
+
+let playing = null;
+function playButton(sound) {
+  const node = toggle("▶", `Play ${sound.getAttribute("aria-label")}`, () => {
+    if (playing && playing !== sound) playing.pause();
+    if (sound.paused) sound.play();
+    else sound.pause();
+  });
+  node.classList.add("play");
+  const show = () => {
+    playing = sound.paused ? playing : sound;
+    node.textContent = sound.paused ? "▶" : "■";
+    node.setAttribute("aria-pressed", String(!sound.paused));
+  };
+  for (const change of ["play", "pause", "ended"]) sound.addEventListener(change, show);
+  sound.addEventListener("pause", () => (sound.currentTime = 0));
+  return node;
 }
 
 function pairRows({ sprite, columns, rows, captions }) {
@@ -53,7 +72,7 @@ function pairRows({ sprite, columns, rows, captions }) {
   const fill = (id, parts) => document.getElementById(id).append(...parts);
   if (contents.map) fill("map", [embeddingMap(contents.map)]);
   if (contents.words) fill("words", neighbourRows(contents.words, OF_CAPTIONS));
-  if (contents.neighbours) fill("neighbours", neighbourRows(contents.neighbours, OF_CLASSES, takePlayers()));
+  if (contents.neighbours) fill("neighbours", neighbourRows(contents.neighbours, OF_CLASSES, takeSounds()));
   if (contents.histogram) fill("similarities", [histogram(contents.histogram)]);
   if (contents.charts) fill("training", [element("div", { class: "charts" }, ...contents.charts.map(chart))]);
   if (contents.pairs) fill("pairs", pairRows(contents.pairs));

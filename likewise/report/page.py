@@ -108,7 +108,7 @@ def _beside(lines: Sequence[Sequence[str]]) -> str:
 
 
 def _players(part: Mapping[str, Any]) -> str:
-    """Return a list of the rows whose items can be heard; `page.js` moves the players below the pictures."""
+    """Return a list of the rows whose items can be heard; `page.js` puts a button below each picture instead."""
     sounds = part.get("sounds") or {}
 
     def player(item: Mapping[str, Any], role: str) -> str:
