@@ -30,8 +30,8 @@ from likewise.training.trainer import Trainer
 
 FITTED = 2000  # training items that the linear probe is fitted on, at most: with all of them it may take a minute
 INTERVALS = (
-    "Intervals are Wilson's at 95 % over the test items. Baselines are measured on the same items; chance is to always guess "
-    "the most frequent class."
+    "Intervals are Wilson's at 95 % over the test items. Baselines are measured on the same items. Chance is to guess "
+    "the most frequent class, or to rank at random."
 )
 
 Tile = dict[str, Any]  # name, value, the lines beside it, and a note on what it depends on
