@@ -5,7 +5,7 @@ VENV := .venv
 PEERS := .venv-peers
 RUN := $(VENV)/bin
 
-.PHONY: help install test test-slow browser demo bench bench-accuracy bench-explorer bench-duplicates study study-sequences study-captions docs docs-serve docs-generate dist lint format clean
+.PHONY: help install test test-slow browser demo bench bench-accuracy bench-five-minutes bench-explorer bench-duplicates study study-sequences study-captions docs docs-serve docs-generate dist lint format clean
 
 help:
 	@echo "make demo       see it work"
@@ -105,6 +105,10 @@ bench-explorer: install browser
 # CIFAR names an .npz with x_train, y_train, x_test and y_test.
 bench-accuracy: $(PEERS)/installed
 	$(PEERS)/bin/python -m benchmarks.time_to_accuracy $(CIFAR)
+
+# FILES are options such as --data cifar10=cifar10_10k.npz --data fsdd=fsdd.npz,y=digit; without them, built-in data only.
+bench-five-minutes: $(PEERS)/installed
+	$(PEERS)/bin/python -m benchmarks.five_minutes $(FILES)
 
 # DATA names an .npz with x, or x_train and x_test: images (n, h, w, 3) uint8, photos best.
 bench-duplicates: install

@@ -51,8 +51,10 @@ class Pictures(Dataset[tuple[list[Tensor], int]]):
 class LightlyRun:
     """One of lightly's methods around an encoder: `steps()` trains, one batch at a time."""
 
-    def __init__(self, images: np.ndarray, size: int, batch_size: int, workers: int, transform: object) -> None:
-        torch.manual_seed(0)
+    def __init__(
+        self, images: np.ndarray, size: int, batch_size: int, workers: int, transform: object, seed: int
+    ) -> None:
+        torch.manual_seed(seed)
         self.encoder = encoders.build("resnet_tiny", channels=3, size=size)
         self.loader = DataLoader(
             Pictures(images, transform),
@@ -80,8 +82,8 @@ class LightlyRun:
 
 
 class LightlySimCLR(LightlyRun):
-    def __init__(self, images: np.ndarray, size: int, batch_size: int = 256, workers: int = 2) -> None:
-        super().__init__(images, size, batch_size, workers, SimCLRTransform(input_size=size, gaussian_blur=0.0))
+    def __init__(self, images: np.ndarray, size: int, batch_size: int = 256, workers: int = 2, seed: int = 0) -> None:
+        super().__init__(images, size, batch_size, workers, SimCLRTransform(input_size=size, gaussian_blur=0.0), seed)
         dim = self.encoder.dim
         self.model = nn.Sequential(self.encoder, heads.SimCLRProjectionHead(dim, dim, 128))
         self.criterion = NTXentLoss()
@@ -92,8 +94,8 @@ class LightlySimCLR(LightlyRun):
 
 
 class LightlyMoCo(LightlyRun):
-    def __init__(self, images: np.ndarray, size: int, batch_size: int = 256, workers: int = 2) -> None:
-        super().__init__(images, size, batch_size, workers, MoCoV2Transform(input_size=size))
+    def __init__(self, images: np.ndarray, size: int, batch_size: int = 256, workers: int = 2, seed: int = 0) -> None:
+        super().__init__(images, size, batch_size, workers, MoCoV2Transform(input_size=size), seed)
         dim = self.encoder.dim
         self.model = nn.Sequential(self.encoder, heads.MoCoProjectionHead(dim, dim, 128))
         self.copy = copy.deepcopy(self.model)

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from likewise import methods
 from likewise.data.clips import RATES
+from likewise.data.gaps import WAYS
 from likewise.data.images import FITS
 from likewise.data.tokens import SMALLEST
 from likewise.dictionaries.catalog import DICTIONARIES, KEYS
@@ -36,6 +37,7 @@ PRESETS = {name: None for modality in MODALITIES.values() for name in modality.p
 CHOICES = {
     "method": named(methods.METHODS, EMPTY),
     "data.fit": named(FITS),
+    "data.gaps": named(WAYS),
     "pairs.kind": named(PAIRS),
     "pairs.preset": named(PRESETS, EMPTY),
     "pairs.negatives": named(NEGATIVES),
@@ -104,6 +106,7 @@ NEEDS = {
     "data.size": "images, vectors",
     "data.stored": "images",
     "data.fit": "images",
+    "data.gaps": "series",
     "data.rate": "audio",
     "data.columns": "arrays and tables",
     "data.cache": "images and audio in files",

@@ -33,6 +33,19 @@ RunFolder = Annotated[str, typer.Argument(metavar="RUN", help="Folder of a finis
 TestData = Annotated[str | None, typer.Option(metavar="DATA", help="Test data. Default: the held-out part of --data.")]
 
 # `likewise train`
+Epochs = Annotated[
+    int | None,
+    typer.Option(
+        help="Number of passes over the data. Default: about ten minutes of training, or less if there are few items."
+    ),
+]
+Minutes = Annotated[
+    float | None,
+    typer.Option(
+        help="Time for the whole command, report included, instead of --epochs or --steps. The speed is measured "
+        "first, and the number of steps that fit is written into the recipe."
+    ),
+]
 TrainData = Annotated[
     str,
     typer.Argument(

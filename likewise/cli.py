@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from likewise import __version__, endings
+from likewise import __version__, clock, endings
 from likewise import arguments as args
 from likewise.endings import INTERRUPTED, GuardedGroup, report_errors
 from likewise.printing import say, show, show_figures, show_json, show_matches
@@ -56,8 +56,9 @@ def train(
     init: args.Init = None,
     frozen: args.Frozen = False,
     out: args.TrainOut = None,
-    epochs: Annotated[int | None, typer.Option(help="Number of passes over the data.")] = None,
+    epochs: args.Epochs = None,
     steps: Annotated[int | None, typer.Option(help="Number of training steps, instead of --epochs.")] = None,
+    minutes: args.Minutes = None,
     batch_size: Annotated[int | None, typer.Option(help="Items per step, over all devices together.")] = None,
     lr: Annotated[float | None, typer.Option(help="Peak learning rate.")] = None,
     temperature: Annotated[float | None, typer.Option(help="Temperature of the loss.")] = None,
@@ -74,6 +75,7 @@ def train(
     \b
     Examples:
       likewise train photos/
+      likewise train photos/ --minutes 10
       likewise train digits --method simclr --steps 500 --out runs/digits
       likewise train photos/ --set dictionary.size=4096 --set training.log_every=50
       likewise train photos/ --resume
@@ -95,6 +97,7 @@ def train(
             out=out,
             epochs=epochs,
             steps=steps,
+            minutes=minutes,
             batch_size=batch_size,
             lr=lr,
             temperature=temperature,
@@ -409,4 +412,5 @@ def named(columns: list[str] | None) -> dict[str, str] | None:
 
 
 def main() -> None:
+    clock.begin_command()
     app()

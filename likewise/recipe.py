@@ -43,6 +43,9 @@ class Data:
     # Share of the items held out for evaluation, from 0 to below 1. Ignored if the data comes with its own test part.
     test: float = 0.1
     rate: int = 0  # samples per second to which audio is resampled; 0 chooses a rate for the recordings
+    # Missing values (NaN, an empty cell) in series: fill interpolates gaps of at most 10 samples between two measured
+    # values linearly; skip does not. Sequences that have gaps then are left out.
+    gaps: str = "fill"
     columns: str = ""  # which column or array has which role, such as y=digit,group=speaker; --column sets it
     workers: int = 2  # threads that read batches ahead of the training; 0 reads each batch when it is needed
     # Folder for decoded images and recordings. Empty means the folder in the environment variable LIKEWISE_CACHE, or
@@ -161,7 +164,9 @@ class Optimizer:
 class Training:
     """How long to train, and on what."""
 
-    epochs: int = 200  # passes over the training items
+    # Passes over the training items. If neither this nor training.steps is given, about ten minutes of training are
+    # chosen, at most 200 epochs or 1,000 steps, whichever is more, and written as training.steps.
+    epochs: int = 200
     steps: int = 0  # number of training steps; 0 means that training.epochs decides
     batch_size: int = 256  # items per step, over all ranks together
     precision: str = "32"  # 32, bf16-mixed, 16-mixed (not on a CPU) or 64-true, as Lightning Fabric names them

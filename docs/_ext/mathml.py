@@ -20,6 +20,8 @@ KNOWN = [
     (re.compile(r"\\(t?frac)(\d)(\d)"), r"\\\1{\2}{\3}"),
     (re.compile(r"\\(big|Big|bigg|Bigg)(?=\s*(?:[)\]]|\\\}))"), r"\\\1r"),
     (re.compile(r"\\(big|Big|bigg|Bigg)(?![a-zA-Z])"), r"\\\1l"),
+    # An exponent belongs to the whole norm. If it stands on the second bar alone, browsers draw that bar smaller.
+    (re.compile(r"\\lVert\b(.*?)\\rVert\b", flags=re.DOTALL), r"{\\|\1\\|}"),
 ]
 
 

@@ -1,5 +1,6 @@
 """`likewise train`: train an encoder on a source, and write it to a run's folder with a report."""
 
+import math
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -7,15 +8,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from likewise import methods, ranks
+from likewise import clock, methods, ranks
 from likewise.locks import LOCK, only_writer
 from likewise.malloc import keep_freed_memory
 from likewise.recipe import Recipe, RecipeError, parse_settings
-from likewise.report.contents import contents
+from likewise.report.contents import contents, embedded_items
 from likewise.report.page import render
 from likewise.training import plan
 from likewise.training.launch import together
 from likewise.training.metrics import write_whole
+from likewise.training.pace import USUAL_MINUTES, Limit, UsualLimit
 from likewise.training.progress import Observer, Screen
 from likewise.training.run import FINE_TUNED, Run, RunError
 from likewise.training.signals import NOT_BEGUN, end_at_once_on_signal
@@ -45,6 +47,7 @@ def train(
     out: str | Path | None = None,
     epochs: int | None = None,
     steps: int | None = None,
+    minutes: float | None = None,
     batch_size: int | None = None,
     lr: float | None = None,
     temperature: float | None = None,
@@ -62,11 +65,15 @@ def train(
     Values that are not given come from the recipe file, then from the method, and are else chosen for the data.
 
     - `settings`: values for any recipe key, such as {"dictionary.size": 4096}.
+    - `epochs`, `steps`, `minutes`: the length of the run, by one of them. `minutes` is the time for the whole call; the
+      speed is measured first, and the number of steps that fit is written into the recipe. Without any of them, a run
+      takes about ten minutes, or less if there are few items.
     - `columns`: names of arrays or columns in the data, such as {"y": "digit"}.
     - `resume`: continue an interrupted run from its last checkpoint, exactly as if it had not been interrupted.
     - `trust`: allow a recipe or run that was not made under this account to name an encoder (`module:callable`). An
       encoder given as `encoder` needs no consent.
     """
+    began = clock.began()
     keep_freed_memory()
     written: dict[str, Any] = methods.read_recipe(recipe) if recipe is not None else {}
     named = {
@@ -89,14 +96,13 @@ def train(
     }
     given = {key: value for key, value in named.items() if value is not None}
     given |= parse_settings(settings) if isinstance(settings, list) else dict(settings or {})
-    if epochs is not None and steps is not None:
-        raise RecipeError(f"give epochs or steps, not both, got {epochs} epochs and {steps} steps")
-    if steps is not None and steps < 1:
-        raise RecipeError(f"steps must be at least 1, got {steps}")
+    _check_length(epochs, steps, minutes, given)
     if method is not None and written.get("method", method) != method:
         raise RecipeError(f"the recipe {recipe} is for method {written['method']}, got method {method}")
-    if epochs is not None:
+    if epochs is not None or minutes is not None:
         written.pop("training.steps", None)  # the argument takes precedence over the file
+    if minutes is not None:
+        written.pop("training.epochs", None)
     if "data.size" in given:
         written.pop("data.stored", None)
     asked = written | given
@@ -112,14 +118,21 @@ def train(
     with _written_by_this_run(folder, resume):
         if resume and (folder / "recipe.toml").exists():
             method, asked = _resumed(folder, method, asked, trust)
+            if minutes is not None:
+                observer.say("the number of steps is in the run's recipe, so minutes has no effect on resuming")
+        limit = _limit(minutes, began, asked)
         if asked.get("training.devices", 1) > 1 and not ranks.launched() and sys.argv[0] in ("", "-", "-c"):
             raise RecipeError(
                 "several devices start this program several times, so it must be a file: call train from a script, or "
                 "use the command line"
             )
-        made_plan = plan.make_plan(source, method, asked, progress=progress and ranks.is_first(), trust=trust)
+        made_plan = plan.make_plan(
+            source, method, asked, limit=limit, progress=progress and ranks.is_first(), trust=trust
+        )
         with together():
             trainer = Trainer(made_plan, folder, observer, resume=resume)
+            if limit is not None:
+                trainer.choose_length(limit, embedded_items(made_plan))
             run = trainer.run()
         if ranks.is_first():
             try:
@@ -128,6 +141,27 @@ def train(
             except ValueError as error:  # the run itself is complete
                 observer.say(f"the report could not be written: {error}")
         return run
+
+
+def _check_length(epochs: int | None, steps: int | None, minutes: float | None, given: Mapping[str, Any]) -> None:
+    """Refuse two lengths for one run, and a length of nothing. `given` are the settings, by recipe key."""
+    lengths = {"epochs": epochs, "steps": steps, "minutes": minutes}
+    if minutes is not None:  # the recipe has no key for them that would say which of two counts
+        lengths |= {name: given[key] for name in ("epochs", "steps") if given.get(key := f"training.{name}")}
+    asked = [f"{value} {name}" for name, value in lengths.items() if value is not None]
+    if len(asked) > 1:
+        raise RecipeError(f"give only one of epochs, steps and minutes, got {' and '.join(asked)}")
+    if steps is not None and steps < 1:
+        raise RecipeError(f"steps must be at least 1, got {steps}")
+    if minutes is not None and (isinstance(minutes, bool) or not 0 < minutes < math.inf):
+        raise RecipeError(f"minutes must be a positive number, got {minutes}")
+
+
+def _limit(minutes: float | None, began: float, asked: Mapping[str, Any]) -> Limit | None:
+    """Return the time from which the number of steps follows, or None if `asked` says how many steps or epochs."""
+    if asked.get("training.steps") or "training.epochs" in asked:
+        return None
+    return UsualLimit(USUAL_MINUTES, began) if minutes is None else Limit(minutes, began)
 
 
 def _folder(source: Any, method: str | None, out: str | Path | None) -> Path:

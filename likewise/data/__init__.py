@@ -6,7 +6,7 @@ items = data.open("photos/")          # a folder, .npy, .npz, idx, CIFAR, Parque
 items.array                           # (n, c, h, w) uint8, or (n, f) float32
 items[np.array([3, 1, 4])]            # rows by id
 
-pairs = data.open("clipart/")         # a folder with captions.jsonl or captions.csv; .npz with captions; shards
+pairs = data.open("clipart/")         # a folder with captions.csv or metadata.csv; .npz with captions; shards
 pairs.captions                        # one or more captions per item: (("a dog", "a puppy"), ("a cat",), …)
 
 clips = data.open("recordings/")      # a folder of audio; .npz with audio and offsets; .csv and Parquet; (n, t, c)

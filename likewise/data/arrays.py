@@ -22,6 +22,7 @@ from likewise.data.captions import from_columns
 from likewise.data.clips import from_clips
 from likewise.data.columns import GROUPS, array_roles, caption_keys
 from likewise.data.folder import stamp
+from likewise.data.gaps import Filling, fill
 from likewise.data.images import FITS, Fit, over_white, sixteen_bits
 from likewise.data.items import ROWS, Captions, DataError, Items, digest, make
 from likewise.data.labels import grouped, labelled
@@ -41,6 +42,7 @@ def from_array(
     views: tuple[str, ...] = (),
     *,
     fit: str = "crop",
+    filling: Filling = fill,
     **columns: Any,
 ) -> Items:
     """Return the items of an array in memory; `columns` are labels, groups, captions and so on, one entry per item.
@@ -48,7 +50,7 @@ def from_array(
     `views` name the entries of the second axis of an array with five axes.
     """
     if is_series(array):
-        return from_series(array, name, **columns)
+        return from_series(array, name, filling=filling, **columns)
     rows = layout(array, name)
     if columns.get("captions") is not None or array.ndim == VIEWED:
         rows, columns = by_view(rows, name, array.shape, views, columns)
@@ -63,6 +65,7 @@ def from_mapping(
     *,
     fit: str = "crop",
     rate: int | None = None,
+    filling: Filling = fill,
     columns: Mapping[str, str] | None = None,
 ) -> Items:
     """Return the items of named arrays: `x`, or `x_train` and `x_test`, or `audio` and `offsets`.
@@ -102,7 +105,7 @@ def from_mapping(
         if not is_series(x):
             return from_array(x, name, size, _names(given, "views"), fit=fit, **known)
         channels = _names(given, "channels")
-        return from_series(x, name, rate=_rate(given, name), channels=channels, **known)
+        return from_series(x, name, filling=filling, rate=_rate(given, name), channels=channels, **known)
     if "audio" in given:
         offsets, stored_rate = given.get("offsets"), _rate(given, name)
         return from_clips(given["audio"], offsets, name, rate=stored_rate, wanted=rate, **known)
@@ -117,6 +120,7 @@ def from_npz(
     *,
     fit: str = "crop",
     rate: int | None = None,
+    filling: Filling = fill,
     columns: Mapping[str, str] | None = None,
 ) -> Items:
     """Return the items of an .npz file, reading only the arrays that have a role."""
@@ -124,14 +128,23 @@ def from_npz(
         wanted = set(array_roles(archive.keys, columns or {}, name).values())
         wanted = wanted.union(*caption_keys(archive.keys, columns or {}, name).values())
         arrays = {key: np.empty(0) for key in archive.keys} | archive.read(sorted(wanted))
-    return from_mapping(arrays, name, size, fit=fit, rate=rate, columns=columns)
+    return from_mapping(arrays, name, size, fit=fit, rate=rate, filling=filling, columns=columns)
 
 
-def from_npy(path: Path, name: str, size: int | None, cached: Path, progress: bool, *, fit: str = "crop") -> Items:
+def from_npy(
+    path: Path,
+    name: str,
+    size: int | None,
+    cached: Path,
+    progress: bool,
+    *,
+    fit: str = "crop",
+    filling: Filling = fill,
+) -> Items:
     """Return the items of a mapped .npy file; images of another bit depth or size are converted into the cache."""
     array = map_npy(path, name)
     if is_series(array):
-        return from_series(array, name)
+        return from_series(array, name, filling=filling)
     file = stamp(path)
     rows = layout(array, name)
     if rows.ndim == 2:

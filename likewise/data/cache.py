@@ -54,8 +54,10 @@ class Plan:
     labels: NDArray[np.int64] | None = None
     classes: tuple[str, ...] = ()
     test: NDArray[np.bool_] | None = None
+    groups: NDArray[np.int64] | None = None
     captions: Captions | None = None
     skipped: tuple[Skipped, ...] = ()
+    notes: tuple[str, ...] = ()
     # For each image decoded so far, whether it is not square; decoding appends to it.
     oblong: list[bool] = field(default_factory=list)
 
@@ -71,8 +73,10 @@ class Stored:
     labels: NDArray[np.int64] | None
     classes: tuple[str, ...]
     test: NDArray[np.bool_] | None
+    groups: NDArray[np.int64] | None
     captions: Captions | None
     skipped: tuple[Skipped, ...]
+    notes: tuple[str, ...]
     oblong: int  # how many images were not square
 
 
@@ -155,7 +159,8 @@ def _read(place: Path, key: str) -> Stored | None:
             return None
         array = map_array(rows)
         _update_last_use(place / f"{key}.json")
-        captions = record.get("captions")  # entries written by older versions lack it
+        # entries written by older versions lack these
+        captions, groups, notes = record.get("captions"), record.get("groups"), record.get("notes", ())
         return Stored(
             array=array,
             content=record["content"],
@@ -164,8 +169,10 @@ def _read(place: Path, key: str) -> Stored | None:
             labels=None if record["labels"] is None else np.array(record["labels"], dtype=np.int64),
             classes=tuple(record["classes"]),
             test=None if record["test"] is None else np.array(record["test"], dtype=np.bool_),
+            groups=None if groups is None else np.array(groups, dtype=np.int64),
             captions=None if captions is None else tuple(map(tuple, captions)),
             skipped=tuple(Skipped(*pair) for pair in record["skipped"]),
+            notes=tuple(notes),
             oblong=record["oblong"],
         )
     except (OSError, ValueError, KeyError, TypeError):
@@ -204,8 +211,10 @@ def _write(place: Path, key: str, plan: Plan, name: str, progress: bool) -> None
             "labels": None if plan.labels is None else plan.labels[decoded].tolist(),
             "classes": plan.classes,
             "test": None if plan.test is None else plan.test[decoded].tolist(),
+            "groups": None if plan.groups is None else plan.groups[decoded].tolist(),
             "captions": None if plan.captions is None else [plan.captions[row] for row in decoded],
             "skipped": [(skip.path, skip.reason) for skip in skipped],
+            "notes": plan.notes,
             "oblong": sum(plan.oblong),
         }
         writer.finish(record)

@@ -10,6 +10,7 @@ PARTS = ("", "_train", "_test")
 SPLIT = ("x", "y", *GROUPS)  # roles that may come as a train and a test part
 CAPTIONS = "captions"  # the only role that several arrays may play together
 WHOLE = ("audio", "offsets", "rate", "channels", "is_test", "class_names", "views")
+PICTURES = ("x", "y", "group", "is_test", CAPTIONS)  # roles of columns in tables of images
 ARRAYS = (*WHOLE, *(key + part for key in SPLIT for part in PARTS))
 
 
@@ -51,6 +52,18 @@ def array_roles(keys: Iterable[str], columns: Mapping[str, str], source: str) ->
         if f"{labels}_names" in keys:
             key_of_role["class_names"] = f"{labels}_names"
     return key_of_role
+
+
+def picture_columns(columns: Mapping[str, str], names: Iterable[str], source: str) -> dict[str, tuple[str, ...]]:
+    """Return the columns that the user names for each role in a table of images; only captions may have several."""
+    names = list(names)
+    named = {}
+    for role, text in columns.items():
+        several = role == CAPTIONS and text not in names
+        named[role] = tuple(name.strip() for name in text.split("+")) if several else (text,)
+        for name in named[role]:
+            check_roles({role: name}, PICTURES, names, source)
+    return named
 
 
 def caption_keys(keys: Iterable[str], columns: Mapping[str, str], source: str) -> dict[str, tuple[str, ...]]:

@@ -72,9 +72,11 @@ class Listing:
     labels: NDArray[np.int64] | None = None
     classes: tuple[str, ...] = ()
     test: NDArray[np.bool_] | None = None
+    groups: NDArray[np.int64] | None = None
     peek: Sequence[int] | None = None  # rows that are cheap to read; None: all are
     captions: Captions | None = None  # an image whose entry is empty is left out
     skipped: tuple[Skipped, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def median_side(listing: Listing) -> int:

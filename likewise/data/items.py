@@ -52,6 +52,8 @@ class Items:
     test: NDArray[np.bool_] | None  # (n,), true for items of the source's test part
     paths: tuple[str, ...] | None  # one per item, relative to the source
     skipped: tuple[Skipped, ...]
+    notes: tuple[str, ...] = ()  # sentences that say what was done to the data, for the plan
+    consecutive: bool = False  # whether the items are stretches of one log, in order
 
     def __len__(self) -> int:
         return len(self.main)
@@ -168,6 +170,7 @@ def make(
     paths: tuple[str, ...] | None = None,
     captions: Captions | None = None,
     skipped: tuple[Skipped, ...] = (),
+    notes: tuple[str, ...] = (),
     native: int,
     oblong: int = 0,
 ) -> Items:
@@ -187,4 +190,5 @@ def make(
         test=test,
         paths=paths,
         skipped=skipped,
+        notes=notes,
     )

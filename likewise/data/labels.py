@@ -1,5 +1,7 @@
 """Turn numbers, strings and folder names into the labels, groups and test part of items."""
 
+import math
+import re
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -12,6 +14,7 @@ from likewise.data.items import DataError
 
 SPLITS = {"train": False, "training": False, "test": True, "val": True, "valid": True, "validation": True}
 LARGEST_NAMES = 16 << 20  # bytes of a file with class names, at most
+TRUE_OR_FALSE = {"true": True, "false": False, "1": True, "0": False, **SPLITS}  # values of is_test as text
 LARGEST_LABEL = 65_535  # larger whole numbers are treated as class names instead of class indices
 
 
@@ -53,6 +56,26 @@ def grouped(values: NDArray[Any]) -> NDArray[np.int64]:
     return np.maximum(values.astype(np.int64), -1)
 
 
+def label_of(cell: Any, what: str) -> int | str | None:
+    """Return a cell of a table as a label or group, None if it is empty; `what` names the column in messages.
+
+    Floats become whole numbers if possible, as empty cells make a column floating.
+    """
+    if isinstance(cell, float):
+        return None if math.isnan(cell) else int(cell) if cell.is_integer() else str(cell)
+    if cell is None or isinstance(cell, int | str):
+        return cell
+    raise DataError(f"{what} must hold whole numbers or text, got {str(cell)[:40]!r}")
+
+
+def is_test_cell(cell: Any, what: str) -> bool:
+    """Return whether a cell of a table says that its item belongs to the test part: true, or the name of a split."""
+    known = TRUE_OR_FALSE.get(str(int(cell) if isinstance(cell, bool) else cell).strip().lower())
+    if known is None:
+        raise DataError(f"{what} must be true or false, or a split such as train or test, got {str(cell)[:40]!r}")
+    return known
+
+
 def collect_labels(values: Sequence[int | str | None]) -> NDArray[Any] | None:
     """Collect labels into an array, or return None if no item has one."""
     if all(value is None for value in values):
@@ -87,6 +110,12 @@ def split_test(splits: Sequence[str]) -> NDArray[np.bool_] | None:
         return None
     test = np.array([SPLITS[split] for split in splits], dtype=np.bool_)
     return test if test.any() and not test.all() else None
+
+
+def split_of(path: str) -> str:
+    """Return the split that a path names, as in `train/0.tar` or `data/test-00000-of-00002.parquet`; empty if none."""
+    words = [re.split(r"[-_.\d]", part, maxsplit=1)[0] for part in path.lower().split("/")]
+    return next((word for word in words if word in SPLITS), "")
 
 
 def _column(name: str, values: NDArray[Any]) -> NDArray[Any]:

@@ -12,6 +12,7 @@ from likewise.data.items import DataError
 from likewise.data.roles import A_TIME, ROLES, looks_like
 
 EXAMPLE = "2024-05-31 12:00:00"
+GOES_BACK = f"{A_TIME}, but its rows are not in order and some share a time"
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class _Candidate:
         if self.falls and self.clock.daily:
             return f"{A_TIME} of day, which starts again at midnight"
         if self.falls and self.repeats:
-            return f"{A_TIME}, but its rows are not in order and some share a time"
+            return GOES_BACK
         return A_TIME
 
 

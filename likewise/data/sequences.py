@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from likewise.data import gaps
 from likewise.data.items import (
     AUDIO,
     CAPTION,
@@ -81,6 +82,8 @@ def make_sequences(
     captions: Captions | None = None,
     skipped: tuple[Skipped, ...] = (),
     table: TableColumns | None = None,
+    notes: tuple[str, ...] = (),
+    consecutive: bool = False,
 ) -> Sequences:
     """Return sequences, after checking that the columns fit; `content` is the array's digest, if known."""
     columns = {"labels": labels, "groups": groups, "is_test": test, "paths": paths, "captions": captions}
@@ -102,6 +105,8 @@ def make_sequences(
         test=test,
         paths=paths,
         skipped=skipped,
+        notes=notes,
+        consecutive=consecutive,
     )
 
 
@@ -115,9 +120,14 @@ def make_usable(
     rate: int,
     channels: tuple[str, ...],
     skipped: tuple[Skipped, ...] = (),
+    filled: NDArray[np.int64] | None = None,
+    notes: tuple[str, ...] = (),
     **columns: Any,
 ) -> Sequences:
-    """Return the sequences whose reason is empty; the others are listed as skipped, under the name `called(row)`."""
+    """Return the sequences whose reason is empty; the others are listed as skipped, under the name `called(row)`.
+
+    `filled` (n,) is how many missing values of each sequence were filled.
+    """
     known = {key: columns.get(key) for key in ("labels", "groups", "test", "paths", "captions")}
     check_columns(len(reasons), name, {"is_test" if key == "test" else key: known[key] for key in known}, least=1)
     if known["captions"] is not None:
@@ -131,8 +141,12 @@ def make_usable(
     if not usable.all() or offsets[0] != 0 or offsets[-1] != len(array):
         array = array[offsets[0] : offsets[-1]][np.repeat(usable, lengths)]
     columns |= {key: _rows(column, usable) for key, column in known.items()}
+    if filled is not None:
+        notes += gaps.note(filled[usable], array.size)
     usable_offsets = np.concatenate([[0], np.cumsum(lengths[usable])]).astype(np.int64)
-    return make_sequences(array, usable_offsets, name, rate=rate, channels=channels, skipped=skipped, **columns)
+    return make_sequences(
+        array, usable_offsets, name, rate=rate, channels=channels, skipped=skipped, notes=notes, **columns
+    )
 
 
 def _rows(column: Any, usable: NDArray[np.bool_]) -> Any:

@@ -1,16 +1,19 @@
 """Turn arrays (n, t, c) of sensor readings into sequences; NaN after the end makes a series shorter."""
 
+import itertools
 import math
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from likewise.data.gaps import Filling, fill
 from likewise.data.items import ROWS, DataError
 from likewise.data.memory import check_fits
 from likewise.data.sequences import Sequences, make_usable
 
 SHORTEST = 2  # samples
+SAMPLES = 1 << 16  # checked for NaN at once
 
 
 def is_series(array: NDArray[Any]) -> bool:
@@ -18,20 +21,26 @@ def is_series(array: NDArray[Any]) -> bool:
     return array.ndim == 3 and array.dtype.kind == "f" and array.shape[1] != array.shape[2]
 
 
-def unusable(series: NDArray[Any]) -> str:
-    """Return why a series (t, c) cannot be used, or an empty string if it can."""
+def unusable(series: NDArray[Any], has_gaps: str) -> str:
+    """Return why a series (t, c) cannot be used, or an empty string if it can; `has_gaps` is the reason for NaN."""
     if len(series) < SHORTEST:
         return f"fewer than {SHORTEST} samples"
     low, high = series.min(axis=0), series.max(axis=0)
     if np.isnan(low).any():
-        return "holds NaN"
+        return has_gaps
     if not math.isfinite(float(low.min())) or not math.isfinite(float(high.max())):
         return "holds infinity"
     return "all values are the same" if (low == high).all() else ""
 
 
 def from_series(
-    array: NDArray[Any], name: str, *, rate: int = 0, channels: tuple[str, ...] = (), **columns: Any
+    array: NDArray[Any],
+    name: str,
+    *,
+    filling: Filling = fill,
+    rate: int = 0,
+    channels: tuple[str, ...] = (),
+    **columns: Any,
 ) -> Sequences:
     """Return the sequences of a floating-point array (n, t, c)."""
     n, t, c = array.shape
@@ -45,12 +54,30 @@ def from_series(
     with np.errstate(over="ignore"):
         ready = array if array.dtype == np.float32 else array.astype(np.float32)
     lengths = np.concatenate([_lengths(ready[start : start + ROWS]) for start in range(0, n, ROWS)])
-    reasons = [
-        unusable(series[:length]) if length else "holds NaN" for series, length in zip(ready, lengths, strict=True)
-    ]
     rows = ready.reshape(-1, c) if (lengths == t).all() else ready[np.arange(t) < lengths[:, None]]
+    if np.may_share_memory(rows, array) and _has_nan(rows):
+        rows = rows.copy()  # filling gaps must not change the user's array
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    return make_usable(rows, offsets, name, reasons, "series {}".format, rate=rate, channels=channels, **columns)
+    filled, has_gaps = filling(rows, offsets)
+    reasons = [
+        unusable(rows[start:stop], has_gaps) if stop > start else "holds NaN"
+        for start, stop in itertools.pairwise(offsets)
+    ]
+    return make_usable(
+        rows,
+        offsets,
+        name,
+        reasons,
+        "series {}".format,
+        rate=rate,
+        channels=channels,
+        filled=filled,
+        **columns,
+    )
+
+
+def _has_nan(rows: NDArray[np.float32]) -> bool:
+    return any(bool(np.isnan(rows[start : start + SAMPLES]).any()) for start in range(0, len(rows), SAMPLES))
 
 
 def _lengths(series: NDArray[np.float32]) -> NDArray[np.int64]:

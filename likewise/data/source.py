@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from likewise.data import arrays, audio, captions, classic, folder, shards, tables, unread
+from likewise.data import arrays, audio, classic, folder, metadata, parquet, shards, tables, unread
 from likewise.data.builtin import NAMES, builtin
 from likewise.data.cache import Plan, cache_folder, cache_key, cached_number, fetch
 from likewise.data.clips import from_clips
 from likewise.data.folder import File
+from likewise.data.gaps import Filling, way
 from likewise.data.images import EXTENSIONS, FITS, LARGEST_DEFAULT, Listing, decoding, median_side
 from likewise.data.items import AUDIO, IMAGE, DataError, Items, Skipped, digest, fingerprint, make
 from likewise.data.sequences import Sequences
@@ -38,6 +39,7 @@ class _Request:
     size: int | None
     fit: str
     rate: int | None
+    filling: Filling
     columns: Mapping[str, str]
     place: Path  # the cache folder
     progress: bool
@@ -45,7 +47,8 @@ class _Request:
     def without_columns(self) -> None:
         """Raise an error if columns are given, for sources that have no named columns."""
         if self.columns:
-            raise DataError(f"columns can be named in .npz files, .csv and Parquet series, got {self.name}")
+            kinds = ".npz, .csv and Parquet files and in a folder's captions.csv or metadata.csv"
+            raise DataError(f"columns can be named in {kinds}, got {self.name}")
 
 
 def open(  # noqa: A001
@@ -54,6 +57,7 @@ def open(  # noqa: A001
     size: int | None = None,
     fit: str = "crop",
     rate: int | None = None,
+    gaps: str = "fill",
     columns: Mapping[str, str] | None = None,
     cache: str | os.PathLike[str] | None = None,
     progress: bool = True,
@@ -76,19 +80,26 @@ def open(  # noqa: A001
     8,000 if most files have a lower rate than 16,000. Arrays of audio keep their rate unless one is given; other
     series always keep theirs. Floating-point arrays (n, t, c) are series, unless t = c: then they are grey images.
 
+    `gaps` says what is done with missing values (NaN, an empty cell) in series: "fill" interpolates gaps of at most 10
+    samples between two measured values, "skip" does not. Sequences that have gaps then are left out.
+
     Files are decoded once into the folder `cache`; the default is the folder that `LIKEWISE_CACHE` names, else the
     user's cache folder.
 
     `columns` maps roles to the arrays of an `.npz`, or the columns of a table, that play them: {"y": "digit",
-    "group": "speaker"}. Several arrays may hold captions: {"captions": "title+keywords"}. For series in tables the
-    roles are sequence, time, y, group, is_test and channels ({"channels": "ax+ay+az"}). By default, all remaining
-    columns of numbers are channels, except those that look like a time or an index, are constant or only count up;
-    these are listed in `table.left_out`. Without a time, a column that certainly is one orders the rows.
+    "group": "speaker"}. Several may hold captions: {"captions": "title+keywords"}. For images in Parquet files, and in
+    folders with `captions.csv` or `metadata.csv`, the roles are x (the images, or their names), y, group, is_test (true
+    or false, or the name of a split) and captions. For series in tables the roles are sequence, time, y, group, is_test
+    and channels ({"channels": "ax+ay+az"}). By default, all remaining columns of numbers are channels, except those
+    that look like a time or an index, are constant or only count up; these are listed in `table.left_out`. Without a
+    time, a column that certainly is one orders the rows. A file in which no column names sequences is one log, which
+    is cut into stretches.
 
     Captions may come as `captions` (n,) or (n, several) in an `.npz`, one line each in `captions.jsonl` ({"image":
-    "a.jpg", "caption": "a dog"}; several as a list) or in `captions.csv` (image,caption), as `key.txt` beside
-    `key.jpg` in tar files or `caption` in its `key.json`, or as a column `caption` or `text` beside the images in
-    Parquet. If some items have captions, those without are left out.
+    "a.jpg", "caption": "a dog"}; several as a list) or in `captions.csv` (image,caption), the same in Hugging Face's
+    `metadata.csv` and `metadata.jsonl` (file_name,text), as `key.txt` beside `key.jpg` in tar files or `caption` in its
+    `key.json`, or as a column `caption` or `text` beside the images in Parquet. If some items have captions, those
+    without are left out.
 
     Arrays of images (n, v, h, w, c) or (n, v, c, h, w) hold v views of each item. They become n · v rows, item by item,
     grouped by item unless `columns` names another group; `views` (v,) in an `.npz` names the views.
@@ -101,6 +112,7 @@ def open(  # noqa: A001
         size=_whole("size", size),
         fit=_fit(fit),
         rate=_whole("rate", rate),
+        filling=way(gaps),
         columns=_columns(columns),
         place=cache_folder(cache),
         progress=progress,
@@ -109,14 +121,20 @@ def open(  # noqa: A001
         raise DataError(f"size must let images fit in memory, got {request.size:,}: one image would take {words}")
     if isinstance(source, Mapping):
         return arrays.from_mapping(
-            source, request.name, request.size, fit=request.fit, rate=request.rate, columns=request.columns
+            source,
+            request.name,
+            request.size,
+            fit=request.fit,
+            rate=request.rate,
+            filling=request.filling,
+            columns=request.columns,
         )
     if isinstance(source, Items):
         request.without_columns()
         return _converted(source, request)
     if isinstance(source, np.ndarray):
         request.without_columns()
-        return arrays.from_array(source, request.name, request.size, fit=request.fit)
+        return arrays.from_array(source, request.name, request.size, fit=request.fit, filling=request.filling)
     if not isinstance(source, str | os.PathLike):
         got = type(source).__name__
         raise DataError(f"source must be a path, one of {', '.join(NAMES)}, an array or a dict of arrays, got {got}")
@@ -187,16 +205,26 @@ def _file(path: Path, request: _Request) -> Items:
     if not os.access(path, os.R_OK):
         raise DataError(f"cannot read {name}: permission denied")
     if kind == ".npz":
-        return arrays.from_npz(path, name, request.size, fit=request.fit, rate=request.rate, columns=request.columns)
+        return arrays.from_npz(
+            path,
+            name,
+            request.size,
+            fit=request.fit,
+            rate=request.rate,
+            filling=request.filling,
+            columns=request.columns,
+        )
     if kind == ".csv" or (kind == ".parquet" and tables.is_table(path, request.columns)):
-        return tables.from_file(path, name, request.columns)
+        return tables.from_file(path, name, request.columns, request.filling)
     if kind in (".parquet", ".tar"):
         return _shards(kind, path.parent, [folder.stamp(path)], request)
     request.without_columns()
     if classic.is_idx(path.name):
         return _converted(classic.from_idx(path, name), request)
     if kind == ".npy":
-        return arrays.from_npy(path, name, request.size, request.place, request.progress, fit=request.fit)
+        return arrays.from_npy(
+            path, name, request.size, request.place, request.progress, fit=request.fit, filling=request.filling
+        )
     hint = ": open its folder" if kind[1:] in (*EXTENSIONS, *audio.EXTENSIONS) else ""
     raise DataError(f"expected {KINDS}, got {name}{hint}")
 
@@ -205,7 +233,7 @@ def _folder(root: Path, request: _Request) -> Items:
     shown_name = request.name.rstrip("/") + "/"
     files, unreadable = folder.walk(root, shown_name)
     top = [file.path for file in files if "/" not in file.path]
-    captioned = captions.file_of(files, shown_name) is not None
+    captioned = metadata.captions_of(files, shown_name, request.columns) is not None
     if not captioned and any(map(classic.is_idx, top)):
         request.without_columns()
         return _converted(classic.from_idx_folder(root, request.name), request)
@@ -224,10 +252,8 @@ def _read_folder(
     root: Path, files: Sequence[File], unreadable: tuple[Skipped, ...], shown_name: str, request: _Request
 ) -> tuple[Items, Sequence[File], str]:
     """Read a folder as the type that most of its files have; return the items, the files read and the type."""
-    if (captions_file := captions.file_of(files, shown_name)) is not None:
-        pictures = [captions_file, *folder.images_of(files)]
-        listing = partial(captions.listing, root, captions_file, files, unreadable, shown_name)
-        return _pictures("captions", root, pictures, listing, request), pictures, IMAGES
+    if (lists := metadata.captions_of(files, shown_name, request.columns)) is not None:
+        return _listed_pictures(root, lists, files, unreadable, shown_name, request)
     by_ending = {kind: [f for f in files if f.path.lower().endswith(kind)] for kind in (".parquet", ".tar", ".csv")}
     images, recordings = folder.images_of(files), audio.audio_of(files)
     # the most frequent type: a data set may come with a picture or a table that describes it
@@ -238,8 +264,7 @@ def _read_folder(
     for kind in (".parquet", ".tar"):
         if len(by_ending[kind]) == most:
             if kind == ".parquet" and tables.is_table(root / by_ending[kind][0].path, request.columns):
-                items = tables.from_folder(root, by_ending[kind], request.name, request.columns, unreadable)
-                return items, by_ending[kind], TABLES
+                return _tables(root, by_ending[kind], unreadable, request), by_ending[kind], TABLES
             return _shards(kind, root, by_ending[kind], request), by_ending[kind], SHARDS
     if len(images) < most == len(recordings):
         request.without_columns()
@@ -248,10 +273,30 @@ def _read_folder(
         )
         return items, recordings, RECORDINGS
     if len(images) < most:
-        items = tables.from_folder(root, by_ending[".csv"], request.name, request.columns, unreadable)
-        return items, by_ending[".csv"], TABLES
+        return _tables(root, by_ending[".csv"], unreadable, request), by_ending[".csv"], TABLES
+    if (lists := metadata.metadata_of(root, files, shown_name, request.columns)) is not None:
+        return _listed_pictures(root, lists, files, unreadable, shown_name, request)
+    request.without_columns()
     listing = partial(folder.listing, root, images, unreadable)
     return _pictures("folder", root, images, listing, request), images, IMAGES
+
+
+def _listed_pictures(
+    root: Path,
+    lists: metadata.Lists,
+    files: Sequence[File],
+    unreadable: tuple[Skipped, ...],
+    shown_name: str,
+    request: _Request,
+) -> tuple[Items, Sequence[File], str]:
+    """Read a folder of images with files that name them."""
+    used = [*lists.files, *folder.images_of(files)]
+    listing = partial(metadata.listing, root, lists, files, unreadable, shown_name)
+    return _pictures("captions", root, used, listing, request), used, IMAGES
+
+
+def _tables(root: Path, files: Sequence[File], unreadable: tuple[Skipped, ...], request: _Request) -> Items:
+    return tables.from_folder(root, files, request.name, request.columns, request.filling, unreadable)
 
 
 def _describe_unread(files: Sequence[File]) -> str:
@@ -266,8 +311,14 @@ def _describe_unread(files: Sequence[File]) -> str:
 
 
 def _shards(kind: str, root: Path, files: Sequence[File], request: _Request) -> Items:
+    if kind == ".tar":
+        request.without_columns()
+
     def scan() -> Listing:
-        listing = (shards.parquet_listing if kind == ".parquet" else shards.tar_listing)(root, files)
+        if kind == ".parquet":
+            listing = parquet.listing(root, files, request.columns)
+        else:
+            listing = shards.tar_listing(root, files)
         if not listing.paths:
             why = f": {listing.skipped[0].path}: {listing.skipped[0].reason}" if listing.skipped else ""
             raise DataError(f"no images in {request.name}{why}")
@@ -278,7 +329,8 @@ def _shards(kind: str, root: Path, files: Sequence[File], request: _Request) -> 
 
 def _pictures(kind: str, root: Path, files: Sequence[File], scan: Callable[[], Listing], request: _Request) -> Items:
     """Return encoded images through the cache; `scan` lists them and is called only if the cache lacks them."""
-    request.without_columns()
+    if request.columns:
+        kind += f", columns {sorted(request.columns.items())}"
     scan = functools.cache(scan)
     native = cached_number(request.place, cache_key(kind, root, files), lambda: median_side(scan()))
     side = request.size or min(native, LARGEST_DEFAULT)
@@ -294,8 +346,10 @@ def _pictures(kind: str, root: Path, files: Sequence[File], scan: Callable[[], L
             labels=listing.labels,
             classes=listing.classes,
             test=listing.test,
+            groups=listing.groups,
             captions=listing.captions,
             skipped=listing.skipped,
+            notes=listing.notes,
         )
 
     key = cache_key(f"{kind}, {request.fit}", root, files, side)
@@ -306,10 +360,12 @@ def _pictures(kind: str, root: Path, files: Sequence[File], scan: Callable[[], L
         content=stored.content,
         labels=stored.labels,
         classes=stored.classes,
+        groups=stored.groups,
         test=stored.test,
         paths=stored.paths,
         captions=stored.captions,
         skipped=stored.skipped,
+        notes=stored.notes,
         native=native,
         oblong=stored.oblong,
     )

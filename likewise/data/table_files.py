@@ -131,7 +131,7 @@ def _read(read: Callable[[], Any]) -> Any:
         names = [name.strip() for name in table.column_names]
     except DataError:
         raise
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, MemoryError) as error:  # a damaged Parquet file may declare gigabytes
         raise UnreadableError(_words(error)) from None
     if all(number(name) == number(name) for name in names):  # true if all names are numbers: NaN does not equal itself
         raise UnreadableError("its first line must name the columns")

@@ -1,15 +1,14 @@
 """Read time series from CSV and Parquet tables, in which a row is a point in time and a column is a channel.
 
 One column names the sequence that a row belongs to. If the files of a folder have no such column, each file is a
-sequence.
+sequence. A single file without such a column is one log, which is cut into stretches.
 """
 
 import functools
 import itertools
-import math
 import operator
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,14 +16,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from likewise.data import stretches
 from likewise.data.builtin import needed
-from likewise.data.cells import Cell, coded, kind_of, numbers, one_each
+from likewise.data.cells import TEXTS, Cell, coded, kind_of, numbers, one_each
 from likewise.data.columns import check_roles
 from likewise.data.folder import File
+from likewise.data.gaps import Filling
 from likewise.data.items import DataError, Skipped
-from likewise.data.labels import collect_labels, from_paths, grouped, labelled
+from likewise.data.labels import collect_labels, from_paths, grouped, label_of, labelled
 from likewise.data.memory import check_fits
-from likewise.data.ordering import Order, order, order_by
+from likewise.data.ordering import GOES_BACK, Order, order, order_by
 from likewise.data.parts import TableColumns
 from likewise.data.roles import (
     CALLED,
@@ -44,6 +45,11 @@ from likewise.data.series import unusable
 from likewise.data.table_files import UnreadableError, afterwards, look_into, while_reading
 
 HINT = "say which are channels with --column channels=NAME+NAME"
+FRACTIONS = ("float", "double", "halffloat")
+
+# Divides a table without a column of sequences, given its roles and the order of its rows, into sequences: their
+# lengths (n,) and names, or None if the table is one sequence.
+Divide = Callable[[Any, Mapping[str, str], Order], tuple[NDArray[np.int64], list[str] | None]]
 
 
 @dataclass(frozen=True)
@@ -78,7 +84,7 @@ class _Channels:
 
 
 def is_table(path: Path, columns: Mapping[str, str]) -> bool:
-    """Return whether a Parquet file holds series: no column of bytes, and one that names sequences."""
+    """Return whether a Parquet file holds series: no column of bytes, and one that names sequences or has fractions."""
     parquet = needed("pyarrow.parquet", "Parquet", "parquet")
     try:
         schema = parquet.read_schema(path)
@@ -86,11 +92,12 @@ def is_table(path: Path, columns: Mapping[str, str]) -> bool:
         return False
     if any("binary" in str(kind) for kind in schema.types):
         return False
-    return bool(columns) or any(name.lower() in ROLES["sequence"] for name in schema.names)
+    named = any(name.lower() in ROLES["sequence"] for name in schema.names)
+    return bool(columns) or named or any(str(kind).startswith(FRACTIONS) for kind in schema.types)
 
 
-def from_file(path: Path, name: str, columns: Mapping[str, str]) -> Sequences:
-    """Return the sequences of one table, sorted by name."""
+def from_file(path: Path, name: str, columns: Mapping[str, str], filling: Filling) -> Sequences:
+    """Return the sequences of one table, sorted by name, or the stretches of one log."""
     try:
         file = look_into(path)
         check_fits(while_reading(file) + afterwards(file), name)
@@ -98,20 +105,22 @@ def from_file(path: Path, name: str, columns: Mapping[str, str]) -> Sequences:
         check_roles({role: key for role, key in columns.items() if role != CHANNELS}, ROLES, table.column_names, name)
         for channel in named_channels(columns, table.column_names):
             check_roles({CHANNELS: channel}, ROLES, table.column_names, name)
-        if "sequence" not in roles_of(table, columns):
-            got = ", ".join(table.column_names)[:200]
-            raise DataError(
-                f"expected a column that names each row's sequence in {name}, got {got}: "
-                "say which it is with --column sequence=NAME"
-            )
-        part = _part(table, path.name, columns)
+        part = _part(table, path.name, columns, functools.partial(_into_stretches, name))
     except UnreadableError as error:
         raise DataError(f"cannot read {name}: {error}") from None
-    return _joined([part], name, part.names or [], (), _columns_of([part]))
+    known = _columns_of([part])
+    if "sequence" not in roles_of(table, columns):
+        known |= {"consecutive": len(part.lengths) > 1, "notes": (stretches.note(part.lengths),)}
+    return _joined([part], name, part.names or [part.file], (), filling, known)
 
 
 def from_folder(
-    root: Path, table_files: Sequence[File], name: str, columns: Mapping[str, str], skipped: tuple[Skipped, ...] = ()
+    root: Path,
+    table_files: Sequence[File],
+    name: str,
+    columns: Mapping[str, str],
+    filling: Filling,
+    skipped: tuple[Skipped, ...] = (),
 ) -> Sequences:
     """Return the sequences of all tables of a folder, labelled by a column, else by class folders."""
     readable = []
@@ -125,7 +134,7 @@ def from_folder(
     check_fits(largest + sum(afterwards(table) for _, table in readable), name)
     for path, table in readable:
         try:
-            parts.append(_part(table.read(), path, columns))
+            parts.append(_part(table.read(), path, columns, _as_one_sequence))
         except UnreadableError as error:
             skipped += (Skipped(path, str(error)),)
     if not parts:
@@ -137,18 +146,24 @@ def from_folder(
             skipped += (Skipped(part.file, reason[:200]),)
     parts = [part for part in parts if part.channels == channels]
     paths = [path for part in parts for path in part.paths]
-    return _joined(parts, name, paths, skipped, _by_folders(parts) | _columns_of(parts))
+    return _joined(parts, name, paths, skipped, filling, _by_folders(parts) | _columns_of(parts))
 
 
 def _joined(
-    parts: Sequence[_Part], name: str, paths: Sequence[str], skipped: tuple[Skipped, ...], known: dict[str, Any]
+    parts: Sequence[_Part],
+    name: str,
+    paths: Sequence[str],
+    skipped: tuple[Skipped, ...],
+    filling: Filling,
+    known: dict[str, Any],
 ) -> Sequences:
     channel_indices, left_out = _select_channels(parts, name)
     values = np.concatenate([part.values[:, channel_indices] if left_out else part.values for part in parts])
     offsets = np.concatenate([[0], np.cumsum(np.concatenate([part.lengths for part in parts]))]).astype(np.int64)
+    filled, has_gaps = filling(values, offsets)
     timeless = [lacks_time for part in parts for lacks_time in part.timeless.tolist()]
     reasons = [
-        "has a row without a time" if lacks_time else unusable(values[start:stop])
+        "has a row without a time" if lacks_time else unusable(values[start:stop], has_gaps)
         for (start, stop), lacks_time in zip(itertools.pairwise(offsets), timeless, strict=True)
     ]
     for part in parts:
@@ -162,6 +177,7 @@ def _joined(
         rate=0,
         channels=tuple(parts[0].channels[index] for index in channel_indices),
         skipped=skipped,
+        filled=filled,
         paths=tuple(paths),
         table=TableColumns(tuple(dict.fromkeys(part.time for part in parts if part.time is not None)), left_out),
         **known,
@@ -187,33 +203,58 @@ def _by_folders(parts: Sequence[_Part]) -> dict[str, Any]:
 def _columns_of(parts: Sequence[_Part]) -> dict[str, Any]:
     """Return labels, groups and test part as far as the tables have columns for them."""
     columns: dict[str, Any] = {}
-    if (labels := collect_labels([_label(cell) for part in parts for cell in part.labels])) is not None:
+    if (labels := collect_labels([label_of(cell, "y") for part in parts for cell in part.labels])) is not None:
         columns["labels"], columns["classes"] = labelled(labels)
     if all(part.groups is not None for part in parts):
-        groups = collect_labels([_label(cell) for part in parts for cell in part.groups or ()])
+        groups = collect_labels([label_of(cell, "group") for part in parts for cell in part.groups or ()])
         columns["groups"] = None if groups is None else grouped(groups)
     if all(part.test is not None for part in parts):
         columns["test"] = np.array([cell for part in parts for cell in part.test or ()], dtype=np.bool_)
     return columns
 
 
-def _label(cell: Cell) -> int | str | None:
-    """Return a cell as a label; floats become whole numbers if possible, as empty cells make a column floating."""
-    if isinstance(cell, float):
-        return None if math.isnan(cell) else int(cell) if cell.is_integer() else str(cell)
-    return cell
+def _as_one_sequence(table: Any, roles: Mapping[str, str], ordered: Order) -> tuple[NDArray[np.int64], None]:
+    return np.array([len(table)], dtype=np.int64), None
 
 
-def _part(table: Any, path: str, columns: Mapping[str, str]) -> _Part:
+def _into_stretches(
+    name: str, table: Any, roles: Mapping[str, str], ordered: Order
+) -> tuple[NDArray[np.int64], list[str] | None]:
+    """Cut a table into stretches, after checking that it may be one log."""
+    hint, why = "say which it is with --column sequence=NAME", ""
+    if other := next((column for column in table.column_names if _may_name_sequences(table, column, roles)), None):
+        hint += f", or, if the file is one log, say what {other} is, such as --column y={other}"
+    elif ordered.time is None and (back := [time for time, reason in ordered.left_out.items() if reason == GOES_BACK]):
+        why = f", because {back[0]} goes back in it"
+    if other or why:
+        got = ", ".join(table.column_names)[:200]
+        raise DataError(f"expected a column that names each row's sequence in {name}{why}, got {got}: {hint}")
+    lengths = stretches.cut({role: table.column(column) for role, column in roles.items()}, ordered.rows)
+    return lengths, stretches.names(lengths) if len(lengths) > 1 else None
+
+
+def _may_name_sequences(table: Any, name: str, roles: Mapping[str, str]) -> bool:
+    """Return whether a column has no role and holds words, the same ones again and again, in every row."""
+    column = table.column(name)
+    if name in roles.values() or not str(column.type).startswith(TEXTS) or numbers(column) is not None:
+        return False
+    codes, cells = coded(column)
+    is_full = bool((codes >= 0).all()) and "" not in cells
+    return is_full and 1 < len(cells) <= len(codes) / 2 and not looks_like(name, str(column.type))
+
+
+def _part(table: Any, path: str, columns: Mapping[str, str], divide: Divide) -> _Part:
     check_roles({role: name for role, name in columns.items() if role != CHANNELS}, ROLES, table.column_names, path)
     roles = roles_of(table, columns)
     cells = {role: table.column(table.column_names.index(name)) for role, name in roles.items()}
     codes, names = (
         _sequences(cells["sequence"], path) if "sequence" in cells else (np.zeros(len(table), np.int64), None)
     )
-    count = 1 if names is None else len(names)
-    lengths = np.bincount(codes, minlength=count).astype(np.int64)
     ordered = order_by(roles["time"], cells["time"], codes, path) if "time" in cells else order(table, roles, codes)
+    if names is None:
+        lengths, names = divide(table, roles, ordered)
+    else:
+        lengths = np.bincount(codes, minlength=len(names)).astype(np.int64)
     shared: dict[str, list[Cell]] = {}
     for role in cells.keys() & {"y", "group", "is_test"}:
         shared[role], mixed = one_each(cells[role], ordered.rows, lengths)
@@ -233,10 +274,13 @@ def _part(table: Any, path: str, columns: Mapping[str, str]) -> _Part:
         moves=() if named else channels.moves,
         time=ordered.time,
         left_out=channels.left_out,
-        labels=shared.get("y", [None] * count),
+        labels=shared.get("y", [None] * len(lengths)),
         groups=shared.get("group"),
         test=shared.get("is_test"),
-        timeless=np.bincount(codes, weights=ordered.missing, minlength=count) > 0,
+        timeless=np.bincount(
+            np.repeat(np.arange(len(lengths)), lengths), weights=ordered.missing[ordered.rows], minlength=len(lengths)
+        )
+        > 0,
     )
 
 

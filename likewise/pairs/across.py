@@ -113,8 +113,8 @@ class Across(Pairs):
         if CAPTION not in items.parts or items.main.modality != IMAGE:
             got = "none" if items.main.modality == IMAGE else f"{items.kind}s"
             raise RecipeError(
-                f"pairs captions needs images with captions (captions.jsonl or .csv in a folder, captions in an .npz, "
-                f".txt in shards), got {got} in {items.name}"
+                f"pairs captions needs images with captions (captions.csv or metadata.csv in a folder, captions in an "
+                f".npz, .txt in shards), got {got} in {items.name}"
             )
         groups = [-1] if items.groups is None else items.groups[train].tolist()
         one_group = min(groups) >= 0 and len(set(groups)) == 1

@@ -29,6 +29,7 @@ from likewise.recipe import Recipe
 from likewise.report import pictures
 from likewise.report.plane import plane
 from likewise.training.learner import ALL, Learner
+from likewise.training.plan import Plan
 from likewise.training.plan_lines import lines
 from likewise.training.trainer import Trainer
 from likewise.views.augmentation import PLAIN
@@ -41,6 +42,11 @@ PAIRED = 256  # pairs in the histogram, at most
 BINS = 50
 SKIPPED_SHOWN = 200  # skipped files that are listed, at most
 LETTERS_SHOWN = 100  # of a caption
+
+
+def embedded_items(plan: Plan) -> int:
+    """Return how many items the report embeds."""
+    return min(len(plan.test), MAPPED) + min(len(plan.train), SEARCHED) if len(plan.test) else MAPPED
 
 
 def contents(trainer: Trainer, rows: Sequence[dict[str, Any]], trained: Recipe | None = None) -> dict[str, Any]:

@@ -96,6 +96,7 @@ class Encoder(nn.Module):
             size=self.about["stored"] or None,
             fit=self.about.get("fit", "crop"),  # runs from before there was a choice cropped
             rate=self.about.get("rate") or None,
+            gaps=self.recipe.data.gaps,
             progress=progress,
         )
         items = open_data(columns=columns or None)
@@ -113,6 +114,8 @@ class Encoder(nn.Module):
         if progress and (left_out := unread.in_words(items)):
             first = items.skipped[0]
             Screen().say(f"{items.name}: {left_out}; the first is {first.path}: {first.reason}")
+        for note in items.notes if progress else ():
+            Screen().say(f"{items.name}: {note}")
         return items
 
     @property

@@ -320,6 +320,16 @@ class Learner:
         energy.item()
         return [name for name, p in tower.named_parameters() if p.requires_grad and p.grad is None]
 
+    @torch.no_grad()
+    def fill_dictionary(self, batch: Batch) -> None:
+        """Fill the dictionary with copies of a batch's keys, so that look-ups take as long as later in the run."""
+        kind = DICTIONARIES[self.recipe.dictionary.kind]
+        if not kind.stores or kind.one_slot_an_item:
+            return
+        _, key, ids = self.encode(batch)
+        while self.meters()["fill"] < 1:
+            self.dictionary.update(key, ids)
+
     @contextmanager
     def unchanged_buffers(self) -> Iterator[None]:
         """Restore the running statistics of batch norm after the block."""

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from likewise import data, methods, modalities, ranks
-from likewise.data import Items
+from likewise.data import Items, stretches
 from likewise.data.parts import Ids
 from likewise.dictionaries.catalog import DICTIONARIES, KEYS
 from likewise.losses.catalog import LOSSES
@@ -20,6 +20,7 @@ from likewise.pairs.catalog import PAIRS
 from likewise.recipe import Recipe, RecipeError, check_choice, parse_columns
 from likewise.training import schedule
 from likewise.training.footprint import check_image, check_memory
+from likewise.training.pace import Limit
 from likewise.training.run import read_about
 from likewise.training.trust import check_trust
 
@@ -33,6 +34,7 @@ OPENING = (
     "data.fit",
     "data.cache",
     "data.rate",
+    "data.gaps",
     "data.columns",
 )  # keys that are needed to open the data
 
@@ -46,6 +48,8 @@ class Plan:
     train: Ids  # ids of the items to train on
     test: Ids  # ids of the held-out items
     chosen: tuple[str, ...]
+    asked: frozenset[str] = frozenset()  # keys that the user gave, whose values are not chosen
+    limit: Limit | None = None  # the time from which the number of steps follows; None if the recipe says how many
 
 
 class _Draft:
@@ -74,12 +78,20 @@ class _Draft:
 
 
 def make_plan(
-    source: Any, method: str | None, asked: Mapping[str, Any], *, progress: bool = True, trust: bool = False
+    source: Any,
+    method: str | None,
+    asked: Mapping[str, Any],
+    *,
+    limit: Limit | None = None,
+    progress: bool = True,
+    trust: bool = False,
 ) -> Plan:
     """Open the data and complete the recipe. `asked` are the values that the user asked for, by recipe key.
 
-    `trust` allows the run in encoder.init to name an encoder (`module:callable`) even if it was not made under this
-    account.
+    - `limit`: the time from which the number of steps will follow. The plan is then completed by `with_steps`, when the
+      speed has been measured.
+    - `trust`: allow the run in encoder.init to name an encoder (`module:callable`) even if it was not made under this
+      account.
     """
     asked = dict(asked)
     method = method or Recipe().with_values({"method": asked.get("method", "")}).method or None
@@ -100,13 +112,24 @@ def make_plan(
     check_items(draft, items, train)
     choose_for_data(draft, items, train, trust)
     epoch = len(items.main.visits(train, draft.recipe.pairs.window))
-    choose_for_length(draft, items, train, epoch)
+    choose_for_size(draft, items, train, epoch)
+    if limit is None:
+        options = draft.recipe.training
+        choose_for_length(draft, options.steps or options.epochs * (epoch // options.batch_size))
     check(draft.recipe, items, epoch)
     notes += methods.unused(draft.recipe, asked)
     if already_seen := seen_before(draft.recipe.encoder.init, items, test):
         init = draft.recipe.encoder.init
         notes.append(f"note that {init} was trained on {already_seen:,} of the {len(test):,} items held out here")
-    return Plan(draft.recipe, items, train, test, (*reasons, *draft.reasons, *notes))
+    return Plan(draft.recipe, items, train, test, (*reasons, *draft.reasons, *notes), frozenset(asked), limit)
+
+
+def with_steps(plan: Plan, steps: Choice) -> Plan:
+    """Return a plan with its number of steps, and with the choices that depend on it."""
+    draft = _Draft(plan.recipe, dict.fromkeys(plan.asked))
+    draft.choose([steps])
+    choose_for_length(draft, steps.value)
+    return replace(plan, recipe=draft.recipe, chosen=(*plan.chosen, *draft.reasons))
 
 
 def open_data(source: Any, asked: Mapping[str, Any], progress: bool) -> tuple[Items, int]:
@@ -120,6 +143,7 @@ def open_data(source: Any, asked: Mapping[str, Any], progress: bool) -> tuple[It
         size=stored or None,
         fit=options.fit,
         rate=options.rate or None,
+        gaps=options.gaps,
         columns=parse_columns(options.columns) or None,
         cache=options.cache or None,
         progress=progress,
@@ -158,7 +182,7 @@ def choose_for_data(draft: _Draft, items: Items, train: Ids, trust: bool) -> Non
     draft.choose(pairs.late_choices(items, draft.recipe))
 
 
-def choose_for_length(draft: _Draft, items: Items, train: Ids, epoch: int) -> None:
+def choose_for_size(draft: _Draft, items: Items, train: Ids, epoch: int) -> None:
     """Choose what depends on the amount of data: `epoch` is the number of items, or windows, in an epoch."""
     if epoch < draft.recipe.training.batch_size:
         fits = 1 << max(1, (epoch // 2).bit_length() - 1)
@@ -169,13 +193,16 @@ def choose_for_length(draft: _Draft, items: Items, train: Ids, epoch: int) -> No
     splits = max(1, options.batch_size // SMALLEST_SPLIT)
     if splits < draft.recipe.encoder.bn_splits:
         draft.choose([Choice("encoder.bn_splits", splits, f"batch statistics need {SMALLEST_SPLIT} items or more")])
-    steps = options.steps or options.epochs * (epoch // options.batch_size)
-    if KEYS[draft.recipe.keys.by].by_copy and steps < SHORT_RUN:
-        short = f"the run has only {steps:,} steps, and at 0.999 the copy averages over about 1,000"
-        draft.choose([Choice("keys.momentum", 0.99, short)])
     keys = PAIRS[draft.recipe.pairs.kind].keys_per_epoch(items, train, draft.recipe)
     chosen = DICTIONARIES[draft.recipe.dictionary.kind].choices(draft.recipe, len(train), keys)
     draft.choose(Choice(key, *value) for key, value in chosen.items())
+
+
+def choose_for_length(draft: _Draft, steps: int) -> None:
+    """Choose what depends on the number of steps."""
+    if KEYS[draft.recipe.keys.by].by_copy and steps < SHORT_RUN:
+        short = f"the run has only {steps:,} steps, and at 0.999 the copy averages over about 1,000"
+        draft.choose([Choice("keys.momentum", 0.99, short)])
 
 
 def check(recipe: Recipe, items: Items, train: int) -> None:
@@ -252,11 +279,16 @@ def choose_method(items: Items) -> tuple[str, str]:
 
 
 def split(items: Items, recipe: Recipe) -> tuple[Ids, Ids]:
-    """Return the ids to train on and those held out: the data's own test part, or else a random share."""
+    """Return the ids to train on and those held out: the data's own test part, or else a share.
+
+    The share is random, except that of a log's stretches consecutive ones are held out.
+    """
     if not 0 <= recipe.data.test < 1:
         raise RecipeError(f"data.test must be a share from 0 to below 1, got {recipe.data.test:g}")
     if items.test is not None:
         return np.flatnonzero(~items.test), np.flatnonzero(items.test)
+    if items.consecutive:
+        return stretches.hold_out(len(items), recipe.data.test)
     return PAIRS[recipe.pairs.kind].split(items, recipe)
 
 

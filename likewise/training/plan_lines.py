@@ -22,10 +22,13 @@ def lines(plan: Plan, steps: int, parameters: int, seconds: float | None, device
     frozen = ", frozen" if recipe.encoder.frozen else ""
     with_others = " with the text encoder" if further else ""
     time = "" if seconds is None else f": about {duration(seconds)}"
+    if seconds is not None and plan.limit is not None:
+        time += plan.limit.note
     return [
         f"data\t{data_in_words(plan)}",
         *modality.describe_columns(items.main),
         *([f"left out\t{kinds}; see skipped.txt"] if kinds else []),
+        *(f"note\t{note}" for note in items.notes),
         f"method\t{recipe.method} ({methods.METHODS[recipe.method].paper})",
         f"pairs\t{pairs.describe(items, recipe)}",
         f"dictionary\t{dictionary_in_words(recipe, len(plan.train))}",
@@ -45,6 +48,8 @@ def data_in_words(plan: Plan) -> str:
     if items.groups is not None:
         labels += f", {counted(len(np.unique(items.groups)), 'group', 'groups')}"
     held_out = f", {len(plan.test):,} held out" if len(plan.test) else ""
+    if between := len(items) - len(plan.train) - len(plan.test):
+        held_out += f", {between:,} between these left out as a gap"
     unusable = unread.unusable_in_words(items)
     skipped = f"; {unusable}, see skipped.txt" if unusable else ""
     return (

@@ -4,6 +4,7 @@ It takes steps, logs metrics, writes checkpoints, and ends cleanly when it is in
 """
 
 import json
+import tempfile
 import threading
 import time
 from collections.abc import Mapping
@@ -23,21 +24,20 @@ from likewise.dictionaries.catalog import DICTIONARIES
 from likewise.encoders.features import features
 from likewise.evaluation.geometry import geometry
 from likewise.evaluation.knn import knn
-from likewise.guide import see
 from likewise.losses.catalog import LOSSES
 from likewise.pairs.catalog import PAIRS
 from likewise.pairs.metric import MOST_HELD_OUT, Metric
 from likewise.pairs.pairs import Pairs
 from likewise.printing import printable
-from likewise.recipe import RecipeError
-from likewise.training import checkpoint, schedule
+from likewise.training import checkpoint, schedule, trial
 from likewise.training.about import fitted
 from likewise.training.batches import Batches
 from likewise.training.health import LOOKED_AT, Health, Signs, chance, shape_of_batch
 from likewise.training.launch import launch
 from likewise.training.learner import Learner, Taken
 from likewise.training.metrics import Metrics, write_whole
-from likewise.training.plan import Plan
+from likewise.training.pace import Limit, Pace, timed
+from likewise.training.plan import Plan, with_steps
 from likewise.training.plan_lines import lines
 from likewise.training.progress import Observer
 from likewise.training.run import NotFiniteError, Run, RunError, first_not_finite, read_text, save_weights
@@ -46,6 +46,8 @@ from likewise.training.trust import mark
 
 KNN_TRAIN, KNN_TEST = 5000, MOST_HELD_OUT  # largest number of items that are evaluated during training
 EVALUATION_SHARE = 0.02  # approximate share of the time that evaluation may take
+FORWARDS = 3  # a training step costs at least so many forward passes for each view
+TRIED_ITEMS = 64  # items that are evaluated on trial, to see how long the evaluation takes
 
 
 class Trainer:
@@ -58,13 +60,12 @@ class Trainer:
         self.fabric = launch(self.recipe)
         if not self.fabric.is_global_zero:
             self.observer = Observer()
-        train = torch.from_numpy(ready.train)
-        labels = None if ready.items.labels is None else torch.from_numpy(ready.items.labels)[train]
         self.pairs_kind = PAIRS[self.recipe.pairs.kind]
         self.pairs = self._pairs()
         self.batches = self._batches(ready.train, options.batch_size, self.recipe.data.workers)
         self.about = fitted(self.recipe, ready.items, ready.train) | self.pairs.about
-        self.learner = Learner(self.recipe, self.about, self.batches, labels, self.fabric)
+        self.learner = self._learner()
+        self.pace: Pace | None = None  # known if the number of steps was chosen by time
         self.total = options.steps or options.epochs * self.batches.per_epoch
         self.health = Health()
         self.first_bad = torch.full((), -1, device=self.fabric.device)  # the first step whose loss was not finite
@@ -77,16 +78,12 @@ class Trainer:
             return self._finish()
         metrics: Metrics | None = None
         try:
-            self.observer.plan(self._plan_lines(first))
+            with trial.enough_memory(self.batches.size):
+                self.observer.plan(self._plan_lines(first))
             metrics = Metrics(self.folder, first, self.observer.say) if self.fabric.is_global_zero else None
             self.observer.start(first, self.total)
-            with end_on_signal() as told:
+            with end_on_signal() as told, trial.enough_memory(self.batches.size):
                 self._loop(first, metrics, told)
-        except torch.OutOfMemoryError:
-            raise RunError(
-                f"the device ran out of memory; lower training.batch_size, which is {self.recipe.training.batch_size}, "
-                f"or embed the batch in parts (training.chunk) {see('memory')}"
-            ) from None
         finally:
             self.observer.stop()
             if metrics is not None:
@@ -120,7 +117,7 @@ class Trainer:
             if logs:
                 row, notes = self._look(taken, done)
                 if evaluates:
-                    row |= self._evaluate()
+                    row |= self._evaluate(*self._evaluated())
                 now = time.monotonic()
                 row["items_per_second"] = (done - seen) * options.batch_size / (now - since)
                 row["seconds_left"] = (now - began) / (done - first) * (self.total - done)
@@ -202,26 +199,31 @@ class Trainer:
         look_ups = self.learner.look_ups(query, InBatch().lookup(key, row_ids), row_ids, batch)
         return self.pairs.measure(look_ups, self.recipe.loss.similarity)
 
-    def _evaluate(self) -> dict[str, float]:
+    def _evaluated(self) -> tuple[Ids, Ids]:
+        """Return the items that an evaluation looks at, and the labelled training items that they are compared with."""
+        options, items, held_out = self.recipe.training, self.plan.items, len(self.plan.test) > 0
+        # Limit the items, so that evaluation takes a small share of the time of the steps before it.
+        share = EVALUATION_SHARE / items.main.windows_per_row(self.batches.window)
+        most = max(64, int(share * FORWARDS * options.evaluate_every * options.batch_size))
+        test = spread(self.plan.test if held_out else self.plan.train, min(KNN_TEST, most // 2))
+        if items.labels is None or not held_out:
+            return test, test[:0]
+        return test, spread(self.plan.train, min(KNN_TRAIN, most - len(test)))
+
+    def _evaluate(self, test: Ids, train: Ids) -> dict[str, float]:
         """Measure consistency and the geometry of held-out items and, if there are labels, their k-NN accuracy."""
         figures = {"consistency": self.learner.consistency()}
-        options, items, held_out = self.recipe.training, self.plan.items, len(self.plan.test) > 0
-        # A training step costs at least three forward passes for each view. Limit the items, so that evaluation takes a
-        # small share of the time of the steps before it.
-        share = EVALUATION_SHARE / items.main.windows_per_row(self.batches.window)
-        most = max(64, int(share * 3 * options.evaluate_every * options.batch_size))
-        test = spread(self.plan.test if held_out else self.plan.train, min(KNN_TEST, most // 2))
+        items = self.plan.items
         network = partial(features, self.learner.tower.encoder, self.learner.augmentation, items)
         rows = network(test)
         if not rows.isfinite().all():
             return figures
-        if held_out:
+        if len(self.plan.test):
             figures |= self.pairs.evaluate(self.learner.tower, items, test, rows)
         shape = geometry(rows)
         figures |= {"effective_rank": shape.effective_rank, "uniformity": shape.uniformity, "alike": shape.alike}
-        if items.labels is None or not held_out:
+        if items.labels is None or not len(train):
             return figures
-        train = spread(self.plan.train, min(KNN_TRAIN, most - len(test)))
         labels = torch.from_numpy(items.labels)
         if not ((labels[train] >= 0).any() and (labels[test] >= 0).any()):
             return figures
@@ -283,6 +285,12 @@ class Trainer:
             self.observer.say(note)
         return pairs
 
+    def _learner(self) -> Learner:
+        """Return the learner of the recipe, before its first step."""
+        all_labels = self.plan.items.labels
+        labels = None if all_labels is None else torch.from_numpy(all_labels)[torch.from_numpy(self.plan.train)]
+        return Learner(self.recipe, self.about, self.batches, labels, self.fabric)
+
     def _batches(self, ids: Ids, size: int, workers: int) -> Batches:
         """Return the batches of some items."""
         items, recipe = self.plan.items, self.recipe
@@ -324,29 +332,63 @@ class Trainer:
 
     def _save(self, done: int) -> None:
         if self.fabric.is_global_zero:
-            tensors, rest = checkpoint.flatten(self.learner.state())
-            said = sorted(self.health.said)
-            state = {"learner": rest, "fingerprint": self.plan.items.fingerprint, "said": said}
-            state |= {"tokenizer": self.pairs.digest}
-            checkpoint.save(self.folder / "checkpoints", done, tensors, state)
+            self._write_checkpoint(self.folder / "checkpoints", done)
         self.fabric.barrier()
+
+    def _write_checkpoint(self, folder: Path, done: int) -> None:
+        tensors, rest = checkpoint.flatten(self.learner.state())
+        said = sorted(self.health.said)
+        state = {"learner": rest, "fingerprint": self.plan.items.fingerprint, "said": said}
+        state |= {"tokenizer": self.pairs.digest}
+        checkpoint.save(folder, done, tensors, state)
+
+    def choose_length(self, limit: Limit, report_items: int) -> None:
+        """Measure the speed, and choose the number of steps so that the command ends within its time limit.
+
+        Its report will embed `report_items` items. Measuring trains the learner, so a new one is built afterwards. With
+        several ranks the first one decides.
+        """
+        with self.observer.waiting_for("measuring the speed"), trial.enough_memory(self.batches.size):
+            self._warm_up(0)
+            pace = self.fabric.broadcast(self._measure(limit, report_items))
+        left = self.fabric.broadcast(limit.left)
+        choice = limit.choice(pace, left, self.recipe.training, self.batches.per_epoch)
+        self.plan, self.pace = with_steps(self.plan, choice), pace
+        self.recipe, self.total, self.health = self.plan.recipe, choice.value, Health()
+        del self.learner  # free its memory before another is built
+        self.learner = self._learner()
+
+    def _measure(self, limit: Limit, report_items: int) -> Pace:
+        """Take steps, log, evaluate and save on trial, and return how long each takes."""
+        step, taken = trial.take_steps(self.learner, self.batches, limit.trial)
+        logs = [timed(lambda: self._look(taken, 1)) for _ in range(3)]
+        test, train = self._evaluated()
+        some = spread(test, TRIED_ITEMS)
+        evaluation = min(timed(lambda: self._evaluate(some, spread(train, TRIED_ITEMS))) for _ in range(2))
+        network, augmentation = self.learner.tower.encoder, self.learner.augmentation
+        embedding = timed(lambda: features(network, augmentation, self.plan.items, some)) / len(some)
+        # The bound of a step: a few items are embedded less efficiently than many.
+        windows = self.plan.items.main.windows_per_row(self.batches.window)
+        embedding = min(embedding, step * windows / (FORWARDS * self.batches.size))
+        checkpoint = 0.0
+        if self.fabric.is_global_zero:
+            with tempfile.TemporaryDirectory(dir=self.folder) as folder:
+                checkpoint = timed(lambda: self._write_checkpoint(Path(folder), 0))
+        report = evaluation + embedding * report_items
+        return Pace(step, min(logs), evaluation + embedding * (len(test) + len(train)), checkpoint, report)
+
+    def _warm_up(self, first: int) -> None:
+        if self.recipe.training.compile:
+            self.observer.say("compiling the encoder first, which can take a minute")
+        trial.check_gradients(self.learner, self.batches, first)
 
     def _plan_lines(self, first: int) -> list[str]:
         parameters = sum(parameter.numel() for parameter in self.learner.tower.parameters())
-        batch = self.batches.at(first)
-        if self.recipe.training.compile:
-            self.observer.say("compiling the encoder first, which can take a minute")
-        without_gradient = self.learner.rehearse(batch)  # also to warm up
-        if without_gradient and ranks.count() > 1:
-            raise RecipeError(
-                f"with several ranks every parameter of the encoder must get a gradient, got none for "
-                f"{without_gradient[0]}; remove it or set its requires_grad to False"
-            )
-        began = time.monotonic()
-        self.learner.rehearse(batch)
-        parts = len(self.learner.parts(batch))
-        # With several parts, each part is embedded a second time in the backward pass.
-        seconds = (time.monotonic() - began) * (self.total - first) * (parts * 4 / 3 if parts > 1 else 1)
+        if self.pace is not None:
+            seconds = self.pace.seconds(self.total, self.recipe.training)
+        else:
+            self._warm_up(first)
+            seconds = (self.total - first) * trial.rehearsed_step(self.learner, self.batches, first, self.total)
         if first:
             self.observer.say(f"continuing after step {first:,} of {self.total:,}")
         return lines(self.plan, self.total, parameters, seconds, self.where())

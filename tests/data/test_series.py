@@ -55,7 +55,9 @@ def test_nan_behind_the_end_makes_a_series_shorter_and_nan_within_leaves_it_out(
     x[2, 19, 1] = np.nan  # at the end, but not a whole row
     x[3] = np.nan
     x[4, 15:] = np.nan
-    items = data.open({"x": x, "y": np.arange(6), "group": np.arange(6) * 10, "is_test": [1, 1, 0, 0, 0, 1]})
+    items = data.open(
+        {"x": x, "y": np.arange(6), "group": np.arange(6) * 10, "is_test": [1, 1, 0, 0, 0, 1]}, gaps="skip"
+    )
     assert [(skip.path, skip.reason) for skip in items.skipped] == [(f"series {i}", "holds NaN") for i in (1, 2, 3)]
     assert items.lengths.tolist() == [12, 15, 20]
     assert items.labels.tolist() == [0, 4, 5]

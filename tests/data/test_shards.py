@@ -1,4 +1,4 @@
-"""Parquet and tar: found, grouped, labelled, never unpacked."""
+"""WebDataset's tar files: found, grouped, labelled, never unpacked."""
 
 import io
 import json
@@ -29,45 +29,6 @@ def write_parquet(path, values, row_group_size=None, metadata=None, **columns):
     pq.write_table(table.replace_schema_metadata(metadata), path, row_group_size=row_group_size)
 
 
-def test_parquet_of_bytes_over_many_row_groups(tmp_path):
-    write_parquet(tmp_path / "x.parquet", range(200), row_group_size=7, label=[i % 3 for i in range(200)])
-    items = data.open(tmp_path / "x.parquet")
-    assert reds(items) == [*range(200)]
-    assert items.labels.tolist() == [i % 3 for i in range(200)]
-    assert items.paths[:2] == ("x.parquet#0", "x.parquet#1")
-    assert items.native == 8
-
-
-def test_parquet_of_structs_as_hugging_face_writes_them(tmp_path):
-    images = [{"bytes": png(i), "path": f"{i}.png"} for i in range(4)]
-    images[2]["bytes"] = None
-    features = {"info": {"features": {"label": {"names": ["no", "yes"], "_type": "ClassLabel"}}}}
-    table = pa.table({"id": [b"q"] * 4, "img": images, "label": [0, 1, 1, None]})
-    (tmp_path / "data").mkdir()
-    for part in ("train", "test"):
-        path = tmp_path / "data" / f"{part}-00000-of-00001.parquet"
-        pq.write_table(table.replace_schema_metadata({"huggingface": json.dumps(features)}), path)
-    plain(1).save(tmp_path / "logo.png")
-    items = data.open(tmp_path / "data")
-    assert reds(items) == [0, 1, 3, 0, 1, 3]
-    assert items.labels.tolist() == [0, 1, -1] * 2
-    assert items.classes == ("no", "yes")
-    assert items.test.tolist() == [True] * 3 + [False] * 3
-    assert [(skip.path, skip.reason) for skip in items.skipped] == [
-        ("test-00000-of-00001.parquet#2", "no image in this row"),
-        ("train-00000-of-00001.parquet#2", "no image in this row"),
-    ]
-    whole = data.open(tmp_path)  # two tables and one picture: the tables
-    assert whole.test.tolist() == items.test.tolist()
-
-
-def test_string_labels_in_parquet(tmp_path):
-    write_parquet(tmp_path / "x.parquet", range(3), **{"class": ["dog", "cat", None]})
-    items = data.open(tmp_path / "x.parquet")
-    assert items.classes == ("cat", "dog")
-    assert items.labels.tolist() == [1, 0, -1]
-
-
 def test_one_label_for_all_images_is_none(tmp_path):
     write_parquet(tmp_path / "x.parquet", range(3), label=[1, 1, 1])
     write_tar(
@@ -77,16 +38,6 @@ def test_one_label_for_all_images_is_none(tmp_path):
     for source in ("x.parquet", "x.tar"):
         items = data.open(tmp_path / source)
         assert (items.labels, items.classes) == (None, ())
-
-
-def test_parquet_without_images(tmp_path):
-    pq.write_table(pa.table({"a": [1, 2], "b": ["x", "y"]}), tmp_path / "x.parquet")
-    with pytest.raises(data.DataError) as refused:
-        data.open(tmp_path / "x.parquet")
-    assert str(refused.value) == "expected a column of image bytes in x.parquet, got a (int64), b (string)"
-    (tmp_path / "x.parquet").write_text("nothing of the kind")
-    with pytest.raises(data.DataError, match=r"^cannot read x.parquet: "):
-        data.open(tmp_path / "x.parquet")
 
 
 def write_tar(path, members):

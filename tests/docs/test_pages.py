@@ -174,11 +174,12 @@ def shortened(arguments: list[str]) -> list[str]:
     match arguments:
         case ["train" | "demo", *rest]:
             given = {word.partition("=")[0] for word in rest}
-            if {"--epochs", "--steps"} <= given:  # which is refused
+            if len({"--epochs", "--steps", "--minutes"} & given) > 1:  # which is refused
                 return arguments
-            if "--epochs" in rest:
-                place = arguments.index("--epochs")
-                arguments = arguments[:place] + arguments[place + 2 :]
+            for option in ("--epochs", "--minutes"):
+                if option in rest:
+                    place = arguments.index(option)
+                    arguments = arguments[:place] + arguments[place + 2 :]
             added = ["--steps", "2"]
             size = next((BATCH_SIZES[word] for word in rest if word in BATCH_SIZES), None)
             if size and not given & {"--batch-size", "--resume", "--recipe"} and "batch_size" not in " ".join(rest):

@@ -262,6 +262,7 @@ def test_formulas_become_mathml():
     node = nodes.math()
     assert "<mi>log</mi>\n  <mspace" in to_mathml(node, r"\log N \dots", as_block=False)
     assert "<mtable" in to_mathml(node, r"a &= b \\ c &= d", as_block=True)
+    assert to_mathml(node, r"\lVert q - k^+ \rVert^2", as_block=True) == to_mathml(node, r"{\| q - k^+ \|}^2", True)
 
 
 def test_links_of_included_files_start_from_the_page():

@@ -10,8 +10,50 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
+from tests.browser import browser as browser
+from tests.browser import new_context
 from tests.docs.markdown import DOCS, ROOT, anchors, links, name_of, pages
 
+SCREEN, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
+CONTRAST = 4.5  # of text and what is behind it: what WCAG asks for (AA)
+# What sticks out of the page to the right. Tables, code and formulas may be wider: they scroll inside themselves.
+STICKING_OUT = """() => {
+  const article = document.querySelector("article"), wide = document.documentElement.clientWidth;
+  const scrolls = (element) => element !== article
+    && (["auto", "scroll"].includes(getComputedStyle(element).overflowX) || scrolls(element.parentElement));
+  const outside = [...article.querySelectorAll("*")].filter((element) =>
+    element.getBoundingClientRect().right > wide + 1 && !scrolls(element.parentElement));
+  return { wide, whole: document.documentElement.scrollWidth, outside: outside.map((element) => element.outerHTML) };
+}"""
+# Texts that are hard to read: the contrast of a text's colour and the colour behind it, by the formula of WCAG.
+HARD_TO_READ = """(least) => {
+  const parts = (colour) => colour.match(/[\\d.]+/g).map(Number);
+  const known = new Map([[null, [255, 255, 255]]]);
+  const behind = (element) => {
+    if (!known.has(element)) {
+      const [r, g, b, opacity = 1] = parts(getComputedStyle(element).backgroundColor);
+      const under = opacity === 1 ? [0, 0, 0] : behind(element.parentElement);
+      known.set(element, [r, g, b].map((value, i) => opacity * value + (1 - opacity) * under[i]));
+    }
+    return known.get(element);
+  };
+  const light = (colour) => colour.slice(0, 3).map((value) => value / 255)
+    .map((value) => (value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4))
+    .reduce((sum, value, i) => sum + value * [0.2126, 0.7152, 0.0722][i], 0);
+  const contrast = (...colours) => {
+    const [dark, bright] = colours.map(light).sort((a, b) => a - b);
+    return (bright + 0.05) / (dark + 0.05);
+  };
+  const found = {}, seen = { visibilityProperty: true, opacityProperty: true };
+  const texts = document.createTreeWalker(document.querySelector(".main"), NodeFilter.SHOW_TEXT);
+  while (texts.nextNode()) {
+    const element = texts.currentNode.parentElement;
+    if (!texts.currentNode.data.trim() || !element.checkVisibility(seen)) continue;
+    const colour = parts(getComputedStyle(element).color), reached = contrast(colour, behind(element));
+    if (reached < least) found[`${colour} on ${behind(element)}`] = `${reached.toFixed(2)}: ${element.outerHTML}`;
+  }
+  return { found, background: light(behind(document.querySelector("article"))) };
+}"""
 LOADED = {"link": "href", "script": "src", "img": "src", "source": "src", "iframe": "src"}
 
 
@@ -112,3 +154,34 @@ def test_links_to_elsewhere_are_https(page):
             continue
         assert url.scheme == "https", target
         assert re.fullmatch(r"[a-z0-9-]+(\.[a-z0-9-]+)+", url.netloc), target
+
+
+@pytest.fixture(scope="module")
+def looked_at(site, browser) -> dict[str, dict[str, dict]]:
+    """Look at every page once: in both themes, and on a phone."""
+    context = new_context(browser, viewport=SCREEN)
+    page, found = context.new_page(), {}
+    for path in sorted(site.rglob("*.html")):
+        page.set_viewport_size(SCREEN)
+        page.goto(path.as_uri())
+        seen = found[path.relative_to(site).as_posix()] = {}
+        for theme in ("light", "dark"):
+            page.emulate_media(color_scheme=theme)
+            seen[theme] = page.evaluate(HARD_TO_READ, CONTRAST)
+        page.set_viewport_size(PHONE)
+        seen["phone"] = page.evaluate(STICKING_OUT)
+    context.close()
+    return found
+
+
+def test_no_page_is_wider_than_a_phone(looked_at):
+    phones = {name: seen["phone"] for name, seen in looked_at.items()}
+    assert {phone["wide"] for phone in phones.values()} == {PHONE["width"]}
+    assert not {name: phone for name, phone in phones.items() if phone["whole"] > phone["wide"] or phone["outside"]}
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_every_text_can_be_read_in_both_themes(looked_at, theme):
+    for name, seen in looked_at.items():
+        assert (seen[theme]["background"] > 0.5) == (theme == "light"), name
+        assert not seen[theme]["found"], name

@@ -63,11 +63,11 @@ class Kind:
         self.read(folder)
 
 
-def opened(name: str = "") -> Callable[[Path], object]:
+def opened(name: str = "", **columns: str) -> Callable[[Path], object]:
     """Open a file in the folder, or the folder itself, and look at all items."""
 
     def read(folder: Path) -> object:
-        items = data.open(folder / name, progress=False)
+        items = data.open(folder / name, columns=columns or None, progress=False)
         return items[np.arange(len(items))]
 
     return read
@@ -91,6 +91,9 @@ def all_kinds(place: Path) -> dict[str, Kind | Callable[[Random, Path], None]]:
     shown = {"image": list(pngs.values()), "label": labels.tolist(), "caption": captions}
     vectors = {"vector": rng.normal(size=(COUNT, 5)).tolist(), "label": labels.tolist()}
     named = "image,caption\n" + "".join(f"{i}.png,{text}\n" for i, text in enumerate(captions))
+    about = "file_name,text,kind,part\n" + "".join(
+        f"{i}.png,{text},{i % 2},{'train' if i else 'test'}\n" for i, text in enumerate(captions)
+    )
     lines = "".join(json.dumps({"image": f"{i}.png", "caption": text}) + "\n" for i, text in enumerate(captions))
     cifar = {"data": rng.integers(0, 256, (COUNT, 3072), dtype=np.uint8), "labels": labels.tolist()}
     found: dict[str, Kind | Callable[[Random, Path], None]] = {
@@ -106,8 +109,18 @@ def all_kinds(place: Path) -> dict[str, Kind | Callable[[Random, Path], None]]:
             archive,
         ),
         "csv": Kind({"x.csv": as_csv(series)}, ("x.csv",), opened("x.csv")),
+        "csv of one log": Kind(
+            {"x.csv": as_csv({name: column for name, column in series.items() if name in ("time", "a", "b")})},
+            ("x.csv",),
+            opened("x.csv"),
+        ),
         "parquet of series": Kind({"x.parquet": as_parquet(series)}, ("x.parquet",), opened("x.parquet")),
         "parquet of images": Kind({"x.parquet": as_parquet(shown)}, ("x.parquet",), opened("x.parquet")),
+        "parquet of images by columns": Kind(
+            {"x.parquet": as_parquet(shown)},
+            ("x.parquet",),
+            opened("x.parquet", x="image", y="caption", group="label", is_test="label", captions="caption"),
+        ),
         "wav": Kind({"a.wav": as_wav(tone(4000)), "b.wav": as_wav(tone(3000))}, ("a.wav",), opened()),
         "png": Kind(pngs, ("0.png",), opened(), png),
         "jpeg": Kind(jpegs, ("0.jpg",), opened()),
@@ -119,6 +132,12 @@ def all_kinds(place: Path) -> dict[str, Kind | Callable[[Random, Path], None]]:
         "cifar": Kind({"data_batch_1": pickle.dumps(cifar, protocol=2)}, ("data_batch_1",), opened()),
         "captions.csv": Kind({**pngs, "captions.csv": named.encode()}, ("captions.csv",), opened()),
         "captions.jsonl": Kind({**pngs, "captions.jsonl": lines.encode()}, ("captions.jsonl",), opened()),
+        "metadata.csv": Kind(
+            {**pngs, "metadata.csv": about.encode("latin-1")},
+            ("metadata.csv",),
+            opened(y="kind", is_test="part"),
+        ),
+        "metadata.jsonl": Kind({**pngs, "metadata.jsonl": lines.encode()}, ("metadata.jsonl",), opened(y="caption")),
         "tar": Kind({"x.tar": as_tar(pngs, captions)}, ("x.tar",), opened("x.tar")),
         "embeddings.npz": Kind(
             {"x.npz": zipped(vectors=rng.normal(size=(COUNT, 5)), labels=labels)},

@@ -51,8 +51,8 @@ def test_colour_images_get_moco_as_published():
     assert ready.chosen == (
         "method moco: its queue gives many negatives at any batch size",
         ENCODER,
-        "keys.momentum = 0.99: the run has only 400 steps, and at 0.999 the copy averages over about 1,000",
         "dictionary.size = 600: there are only 600 keys in the data, so a longer queue would hold items twice",
+        "keys.momentum = 0.99: the run has only 400 steps, and at 0.999 the copy averages over about 1,000",
     )
 
 

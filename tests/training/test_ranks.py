@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import itertools
 import json
 import random
 import signal
@@ -16,7 +17,7 @@ import torch
 from typer.testing import CliRunner
 
 import likewise
-from likewise import ranks
+from likewise import clock, ranks
 from likewise.cli import app
 from likewise.encoders import build
 from likewise.pairs.future import Future
@@ -148,8 +149,20 @@ def train_each(folder):
     learner.has_batch_norm = lambda tower: False  # type: ignore[assignment]
     run(Path(folder) / "unshuffled", "moco, batch norm")
     found["idle"] = idle_parameter(Path(folder) / "idle")
+    found["minutes"] = by_minutes(Path(folder) / "minutes")
     found["not a number"] = not_a_number(Path(folder) / "not a number")
     (Path(folder) / f"rank {ranks.index()}.json").write_text(json.dumps(found))
+
+
+def by_minutes(folder):
+    """Train for a time by clocks of which one is three times as fast as the other; return the number of steps."""
+    source, method, settings = arguments("moco")
+    seconds = itertools.count(step=1 + 2 * ranks.index())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(clock, "now", lambda: float(next(seconds)))
+        settings = settings | {"training.steps": 0}
+        trained = likewise.train(source, method=method, out=folder, settings=settings, minutes=0.6, progress=False)
+    return trained.recipe.training.steps
 
 
 def example_rows(rank):
@@ -254,6 +267,17 @@ def test_two_ranks_write_down_what_one_process_does(two, one, case):
         assert row.pop("health", None) == expected.pop("health", None)
         assert row.pop("accuracy", None) == pytest.approx(expected.pop("accuracy", None), abs=1e-4)
         assert row == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_first_rank_decides_how_many_steps_fit_into_a_time(two, tmp_path):
+    first, second = (json.loads((two / f"rank {rank}.json").read_text())["minutes"] for rank in (0, 1))
+    assert first == second > 1
+    source, method, settings = arguments("moco")
+    settings = settings | {"training.steps": first}
+    assert_close(
+        two / "minutes",
+        likewise.train(source, method=method, out=tmp_path / "run", settings=settings, progress=False).folder,
+    )
 
 
 def test_ranks_have_unequally_many_queries_in_the_cases_of_sequences():

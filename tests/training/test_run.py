@@ -190,7 +190,7 @@ def test_a_recipe_of_another_method_is_refused(tmp_path, digits):
 
 
 def test_epochs_or_steps_and_what_is_said_counts_more_than_a_file(tmp_path, digits):
-    with pytest.raises(RecipeError, match=r"^give epochs or steps, not both, got 1 epochs and 2 steps$"):
+    with pytest.raises(RecipeError, match=r"^give only one of epochs, steps and minutes, got 1 epochs and 2 steps$"):
         likewise.train("digits", epochs=1, steps=2, out=tmp_path / "run")
     recipe = digits.folder / "recipe.toml"
     source = {"x": images(40, 8, 8)}

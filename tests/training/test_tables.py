@@ -9,7 +9,8 @@ from typer.testing import CliRunner
 import likewise
 from likewise.cli import app
 from likewise.data import DataError
-from likewise.training.plan import make_plan
+from likewise.recipe import RecipeError
+from likewise.training.plan import make_plan, split
 from likewise.training.plan_lines import lines
 from tests.waves import series
 
@@ -105,3 +106,73 @@ def test_a_table_without_a_channel_of_the_encoder_is_refused(trained, tmp_path):
         "one of b, c, note, session, t_ms, x, year, got 'a'"
     )
     assert encoder.open(other, columns={"channels": "x+b+c"}).channels == ("x", "b", "c")
+
+
+# Gaps
+
+
+def gappy(n=24, t=16):
+    """The table of `walks` in which every third sequence lacks one value."""
+    table = walks(n, t)
+    table["a"] = [None if row % (3 * t) == 5 else value for row, value in enumerate(table["a"].tolist())]
+    return table
+
+
+def test_gaps_are_filled_counted_and_said_and_the_encoder_keeps_to_it(tmp_path, capsys):
+    source = write(tmp_path / "x.csv", gappy())
+    words = told(source)
+    assert ": 24 sequences of 3 channels, " in words["data"]
+    assert words["note"] == (
+        "8 missing values in 8 sequences were filled by linear interpolation, 0.69 % of all values; "
+        "--set data.gaps=skip leaves such sequences out"
+    )
+    kept = {gaps: tmp_path / gaps for gaps in ("fill", "skip")}
+    for gaps, folder in kept.items():
+        asked = QUICK if gaps == "fill" else QUICK | {"data.gaps": gaps}
+        likewise.train(source, steps=2, out=folder, settings=asked, progress=False)
+        assert f'gaps = "{gaps}"' in (folder / "recipe.toml").read_text()
+    assert (len(likewise.load(kept["fill"]).open()), len(likewise.load(kept["skip"]).open())) == (24, 16)
+    other = write(tmp_path / "other.csv", gappy(6))
+    capsys.readouterr()
+    assert [len(likewise.load(folder).open(other)) for folder in kept.values()] == [6, 4]
+    assert f"{other}: 2 missing values in 2 sequences were filled" in capsys.readouterr().err
+
+
+def test_a_run_from_before_gaps_were_filled_goes_on_with_the_data_it_had(tmp_path):
+    source, folder = write(tmp_path / "x.csv", gappy()), tmp_path / "run"
+    asked = QUICK | {"data.gaps": "skip"}
+    likewise.train(source, steps=2, out=folder, settings=asked, progress=False)
+    recipe = folder / "recipe.toml"
+    recipe.write_text(recipe.read_text().replace('gaps = "skip"\n', ""))  # as it was written before
+    (folder / "encoder.safetensors").unlink()
+    assert likewise.train(source, out=folder, resume=True, progress=False).recipe.data.gaps == "skip"
+    assert len(likewise.load(folder).open()) == 16
+    again = likewise.train(source, recipe=recipe, out=tmp_path / "again", progress=False)
+    assert len(likewise.load(again.folder).open()) == 16
+    with pytest.raises(RecipeError, match=r"^data.gaps was 'skip' in .* and cannot become 'fill' on resuming$"):
+        likewise.train(source, settings={"data.gaps": "fill"}, out=folder, resume=True, progress=False)
+    (tmp_path / "own.toml").write_text("[pairs]\nhorizon = 2\n")  # written by hand: what is not said is chosen
+    ready = likewise.train(source, recipe=tmp_path / "own.toml", steps=2, out=tmp_path / "new", progress=False)
+    assert ready.recipe.data.gaps == "fill"
+
+
+# One long log
+
+
+def test_the_end_of_a_log_is_held_out_behind_a_gap_and_the_plan_says_so(tmp_path):
+    a, b = np.random.default_rng(0).normal(size=(2, 1_200))
+    source = write(tmp_path / "log.csv", {"time": np.arange(1_200), "a": a, "b": b})
+    words = told(source)
+    assert (
+        ": 17 sequences of 2 channels, 60 samples long (median), 2 held out, 1 between these left out" in words["data"]
+    )
+    assert words["note"].startswith(
+        "no column names the sequences, so the file is read as one log and cut into 20 stretches of 60 rows (median); "
+    )
+    run = likewise.train(source, steps=2, out=tmp_path / "run", settings=QUICK, progress=False)
+    items = run.encoder.open(progress=False)
+    train, test = split(items, run.recipe)
+    np.testing.assert_allclose(run.encoder.about["mean"], items[train].reshape(-1, 2).mean(axis=0), atol=1e-6)
+    assert (train.tolist(), test.tolist()) == ([*range(17)], [18, 19])
+    assert ", 5 held out, 1 between" in told(source, data__test=0.25)["data"]
+    assert ": 20 sequences of 2 channels, 60 samples long (median), no labels" in told(source, data__test=0)["data"]
