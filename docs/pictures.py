@@ -2,10 +2,11 @@
 
     python docs/pictures.py                         all of them
     python docs/pictures.py augmentations           those of the page on augmentations, in seconds
+    python docs/pictures.py readme                  those of the README: report and explorer of the demo
     python docs/pictures.py photos --folder x       those of a tutorial, in the folder in which it was run
     python docs/pictures.py photos --write          the same, and the tutorial's outputs are recorded too
 
-A tutorial's commands are run first, as `docs/record.py` does, unless `--folder` already holds its run. Reports and
+The demo or a tutorial's commands are run first, as `docs/record.py` does, unless `--folder` holds the run. Reports and
 explorer are then photographed in headless Chromium. Needs playwright, matplotlib and a Chromium.
 """
 
@@ -29,7 +30,7 @@ from PIL import Image, ImageDraw
 DOCS = Path(__file__).resolve().parent
 sys.path[:0] = [str(DOCS), str(DOCS.parent)]
 
-from record import environment, run_page  # noqa: E402
+from record import environment, run, run_page  # noqa: E402
 
 from likewise import data, views  # noqa: E402
 from likewise.randomness import generator  # noqa: E402
@@ -308,20 +309,29 @@ def tutorial(name: str, folder: Path, write: bool) -> None:
         TUTORIALS[name](chromium, folder)
 
 
+def readme(folder: Path) -> None:
+    """Run the demo, unless the folder holds its run, and take the pictures of the README."""
+    if not (folder / "runs" / "demo").exists():
+        run("likewise demo", folder, environment(folder), is_stopped=False)
+    with browser() as chromium:
+        report(chromium, folder / "runs/demo/report.html", ["map", "neighbours"], DOCS / "report.png", most=1140)
+        explored(chromium, folder, "runs/demo", DOCS / "explore.png", asking("3456"), size=(1440, 1000))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("pages", nargs="*", choices=["augmentations", *TUTORIALS, []])
+    parser.add_argument("pages", nargs="*", choices=["augmentations", "readme", *TUTORIALS, []])
     parser.add_argument("--folder", type=Path, help="where the tutorial runs, or has been run")
     parser.add_argument("--write", action="store_true", help="run it, and put the outputs into the page")
     options = parser.parse_args()
-    for name in options.pages or ["augmentations", *TUTORIALS]:
+    for name in options.pages or ["augmentations", "readme", *TUTORIALS]:
         if name == "augmentations":
             augmentations()
             continue
         with tempfile.TemporaryDirectory() as temporary:
             folder = (options.folder or Path(temporary)).resolve()
             folder.mkdir(parents=True, exist_ok=True)
-            tutorial(name, folder, options.write)
+            readme(folder) if name == "readme" else tutorial(name, folder, options.write)
 
 
 if __name__ == "__main__":

@@ -54,13 +54,17 @@ def show(rows: list[list[str]], note: str = "") -> None:
 
 
 def show_figures(figures: dict[str, Any]) -> None:
-    """Print the results of an evaluation, and a verdict on the last row, the trained encoder."""
+    """Print the results of an evaluation, what makes them doubtful, and a verdict on the last row, the encoder."""
     from likewise.evaluation.tables import tables
 
     for table in tables(figures):
         show(table.rows, table.note)
     *_, (name, row) = figures.items()
+    for words in figures["about"]["notes"]:
+        note(words)
     say(f"{name}: {row['verdict']}")
+    if worth := figures["about"]["worth"]:
+        say(f"{name}: {worth}")
 
 
 def show_json(value: Any) -> None:

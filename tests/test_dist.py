@@ -34,6 +34,11 @@ def wheel(dist) -> Path:
     return dist / f"likewise-{__version__}-py3-none-any.whl"
 
 
+@pytest.fixture(scope="module")
+def sdist(dist) -> Path:
+    return dist / f"likewise-{__version__}.tar.gz"
+
+
 def test_the_wheel_has_the_package_and_nothing_else(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
@@ -64,9 +69,16 @@ def test_the_metadata_are_complete(wheel):
     assert "likewise = likewise.cli:main" in scripts
 
 
-def test_the_source_archive_has_what_is_needed_to_build_and_to_test(dist):
+def test_wheel_and_source_archive_have_the_same_metadata(wheel, sdist):
+    with zipfile.ZipFile(wheel) as archive:
+        in_wheel = archive.read(f"likewise-{__version__}.dist-info/METADATA")
+    with tarfile.open(sdist) as archive:
+        assert archive.extractfile(f"likewise-{__version__}/PKG-INFO").read() == in_wheel
+
+
+def test_the_source_archive_has_what_is_needed_to_build_and_to_test(sdist):
     top = f"likewise-{__version__}"
-    with tarfile.open(dist / f"{top}.tar.gz") as archive:
+    with tarfile.open(sdist) as archive:
         names = {name.removeprefix(f"{top}/") for name in archive.getnames()}
     wanted = ["pyproject.toml", "constraints.txt", "Makefile", "README.md", "README.zh.md", "LICENSE", "CHANGELOG.md"]
     wanted += ["likewise/py.typed", "docs/conf.py", "docs/index.md", "tests/conftest.py", "recipes/simclr_cifar10.toml"]
@@ -91,8 +103,8 @@ def test_every_requirement_is_pinned_for_tests():
 
 
 @pytest.mark.slow
-def test_the_wheel_works_in_an_environment_of_its_own(wheel, tmp_path):
-    """It installs torch, which takes minutes."""
+def test_the_wheel_and_the_source_archive_work_in_an_environment_of_their_own(wheel, sdist, tmp_path):
+    """The wheel is installed with torch, which takes minutes; then the source archive takes its place."""
     venv.create(tmp_path / "clean", with_pip=True)
     python = tmp_path / "clean" / "bin" / "python"
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "LIKEWISE_"))}
@@ -103,7 +115,13 @@ def test_the_wheel_works_in_an_environment_of_its_own(wheel, tmp_path):
         assert ran.returncode == 0, ran.stdout + ran.stderr
         return ran.stdout
 
-    run(python, "-m", "pip", "install", "--quiet", "-c", ROOT / "constraints.txt", f"{wheel}[demo]")
-    assert run(python, "-c", "import likewise; print(likewise.__file__)").startswith(str(tmp_path))
-    assert "learned encoder" in run(python.with_name("likewise"), "demo", "--steps", "20")
-    assert (tmp_path / "runs" / "demo" / "report.html").exists()
+    install = [python, "-m", "pip", "install", "--quiet", "-c", ROOT / "constraints.txt"]
+    again = ["--force-reinstall", "--no-deps"]
+    came_from = "from importlib.metadata import distribution as d; print(d('likewise').read_text('direct_url.json'))"
+    for archive, command in {wheel: [f"{wheel}[demo]"], sdist: [*again, sdist]}.items():
+        run(*install, *command)
+        assert archive.name in run(python, "-c", came_from)
+        assert run(python, "-c", "import likewise; print(likewise.__file__)").startswith(str(tmp_path))
+        out = tmp_path / f"run-{archive.suffix}"
+        assert "learned encoder" in run(python.with_name("likewise"), "demo", "--steps", "20", "--out", out)
+        assert (out / "report.html").exists()

@@ -10,15 +10,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from likewise import modalities
 from likewise.commands.representations import Evaluated, Representation, evaluated
 from likewise.data import DataError, Items
 from likewise.data.items import CAPTION
 from likewise.data.labels import read_names
 from likewise.data.parts import Ids, spread
 from likewise.evaluation.figures import Embedded, measure
+from likewise.evaluation.interval import chance
+from likewise.evaluation.worth import too_few, worth
 from likewise.malloc import keep_freed_memory
 from likewise.modalities.modality import Frames
 from likewise.modalities.text import matches, texts_by_item
+from likewise.search.copies import copies, in_words
 from likewise.training.encoder import Encoder
 from likewise.training.plan import split
 from likewise.training.progress import Observer, Screen
@@ -92,7 +96,8 @@ def evaluate(
     """Measure an encoder, and return its figures beside those of the raw input and of the untrained encoder.
 
     The result has one dictionary of figures for each of them, by name, and `about`, which says what the figures depend
-    on. Without labels, only the geometry of the embeddings is measured.
+    on, whether learning was worth it (`worth`), and what makes the figures doubtful (`notes`), such as too few test
+    items or copies of training items among them. Without labels, only the geometry of the embeddings is measured.
 
     - `encoder`: a loaded encoder, a run's folder, a `module:callable`, or a file of embeddings (`.npz`, `.parquet`).
     - `train`: labelled data to compare with, by default the run's own data.
@@ -133,12 +138,15 @@ def evaluate(
         "labels": known.labels is not None,
         "loss_temperature": subject.temperature,
     }
+    if known.labels is not None and tested.labels is not None:
+        about["chance"] = chance(known.labels, tested.labels)
     if words.prompts:
         about["templates"] = list(TEMPLATES if templates is None else templates)
     if by == "frame":
         known, tested = known.by_frame(subject.hop, TRAIN_FRAMES), tested.by_frame(subject.hop, TEST_FRAMES)
     protocol = {"k": k, "temperature": temperature, "loss_temperature": subject.temperature, "seed": seed}
     results: dict[str, Any] = {"about": about}
+    notes: list[str | None] = []
     representations = subject.representations(known.items, known.ids, by == "frame")
     for number, (name, representation) in enumerate(representations.items(), 1):
         with observer.waiting_for(f"evaluating: {name} ({number}/{len(representations)})"):
@@ -148,6 +156,20 @@ def evaluate(
             except ValueError as error:
                 raise ValueError(f"{name}: {error}") from None
             results[name] = figures.as_dict()
+            if number == 1 and by == "item" and which != NONE_HELD_OUT:
+                # The first of several is the baseline. Vectors of an encoder may be alike without being copies.
+                features = (embedded.train, embedded.test) if len(representations) > 1 else None
+                found = copies(known.items, known.ids, tested.items, tested.ids, features)
+                notes.append(in_words(found, known.items, tested.items))
+    *rivals, learned = (row for name, row in results.items() if name != "about")
+    baseline, untrained = (*rivals, None, None)[:2]
+    if which == NONE_HELD_OUT:
+        learned = {}  # figures on items that were trained on prove nothing
+    else:
+        notes.insert(0, too_few(learned, len(tested.ids)))
+    in_sentences = modalities.of(known.items.main).baseline_in_words(by == "frame")
+    about["worth"] = worth(learned, baseline, untrained, name=in_sentences, items=len(tested.ids))
+    about["notes"] = [note for note in notes if note]
     return results
 
 

@@ -19,11 +19,10 @@ from torch.nn.functional import cross_entropy
 
 from likewise import methods
 from likewise.commands.evaluate import renamed
-from likewise.commands.representations import FRESH
 from likewise.data import DataError, Items
 from likewise.encoders.features import features
 from likewise.locks import LOCK, only_writer
-from likewise.pairs.catalog import build_tower
+from likewise.pairs.catalog import build_untrained
 from likewise.printing import note
 from likewise.randomness import generator, number
 from likewise.training import optimizers, schedule
@@ -140,7 +139,7 @@ def finetune(
             predicted = features(network, encoder.augmentation, tested, test_ids).argmax(dim=1)
             return float((predicted == answers).double().mean()), network
 
-        fresh = build_tower(recipe.with_values(FRESH | {"seed": seed}), about).encoder
+        fresh = build_untrained(recipe.with_values({"seed": seed}), about).encoder
         from_scratch, _ = accuracy(fresh, "from scratch")
         finetuned, network = accuracy(copy.deepcopy(encoder.backbone), "fine-tuning")
         result = FineTuned(

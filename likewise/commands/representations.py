@@ -20,15 +20,12 @@ from likewise.data.parts import ROWS_AT_ONCE, Ids
 from likewise.encoders import hop_of
 from likewise.encoders.features import features, frame_features, place_of, text_features
 from likewise.modalities.modality import Frames, Modality
-from likewise.pairs.catalog import PAIRS, build_tower
+from likewise.pairs.catalog import PAIRS, build_untrained
 from likewise.randomness import generator, number
 from likewise.recipe import Recipe
 from likewise.training.batches import read
 from likewise.training.encoder import Encoder, check_layer, load
 from likewise.views.augmentation import Augmentation
-
-# Build the encoder with random weights, also if the run started from others, whose file may no longer exist.
-FRESH = {"encoder.init": "", "encoder.frozen": False, "encoder.bn_splits": 1}
 
 
 class Representation:
@@ -185,7 +182,7 @@ def _trained_run(encoder: Encoder, layer: str | None, columns: Mapping[str, str]
     device = torch.accelerator.current_accelerator() or torch.device("cpu")
     # Work on copies, so that the mode and device of the caller's encoder do not change.
     learned = copy.deepcopy(nn.Sequential(encoder.backbone, encoder.head)).to(device)
-    fresh = build_tower(recipe.with_values(FRESH), about)
+    fresh = build_untrained(recipe, about)
     untrained = nn.Sequential(fresh.encoder, fresh.head).to(device)
     hop = hop_of(encoder.backbone)
     words: tuple[nn.Module | None, nn.Module | None] = (None, None)

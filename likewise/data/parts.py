@@ -75,6 +75,11 @@ class Part:
         """The word for a row in messages."""
         return self.modality
 
+    def stored(self, row: int) -> NDArray[Any]:
+        """Return one row as it is stored, without a copy: two rows are copies if these are equal."""
+        stored: NDArray[Any] = self.array[row]
+        return stored
+
     def visits(self, rows: Ids, window: int) -> Ids:
         """Return the indices into `rows` that one epoch visits: each once."""
         return np.arange(len(rows))
@@ -162,6 +167,9 @@ class RaggedPart(Part):
         """Return one sequence (t, c)."""
         window: NDArray[np.float32] = self.windows(np.array([row]), np.array([0]), int(self.lengths[row]))[0]
         return window
+
+    def stored(self, row: int) -> NDArray[Any]:
+        return self.array[self.offsets[row] : self.offsets[row + 1]]
 
     def visits(self, rows: Ids, window: int) -> Ids:
         """Return the indices into `rows` that one epoch visits: each once per whole window that fits, at least once."""

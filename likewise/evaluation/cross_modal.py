@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -28,6 +28,8 @@ class Direction:
     queries: int
     candidates: int
     left_out: int
+    # By k: the recall of a random ranking. It follows from the pairs, so two results are equal without comparing it.
+    chance: dict[int, float] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True)
@@ -103,4 +105,18 @@ def _direction(queries: Tensor, candidates: Tensor, pairs: Tensor, ks: tuple[int
         queries=len(ranks),
         candidates=len(candidates),
         left_out=len(queries) - len(ranks),
+        chance={k: guessed(pairs, len(candidates), k) for k in ks},
     )
+
+
+def guessed(pairs: Tensor, candidates: int, k: int) -> float:
+    """Return the mean share of queries that a random ranking gives a rank of at most k.
+
+    A query with r partners among m candidates has a rank above k if none of its partners is among the first k, which
+    happens with probability ∏ (m − r − i) / (m − i) over i from 0 to k − 1.
+    """
+    partners = torch.unique(torch.unique(pairs, dim=0)[:, 0], return_counts=True)[1].double()
+    missed = torch.ones_like(partners)
+    for i in range(min(k, candidates)):
+        missed *= ((candidates - partners - i) / (candidates - i)).clamp(min=0)
+    return float(1 - missed.mean())

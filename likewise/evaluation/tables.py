@@ -4,7 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from likewise.evaluation.interval import wilson
+
 Row = Mapping[str, Any]
+INTERVALS = "In brackets: 95 % interval over the test items (Wilson)."
 
 
 @dataclass(frozen=True)
@@ -44,16 +47,21 @@ def _cross_modal(about: Row, rows: Mapping[str, Row]) -> Table:
             *(
                 cell
                 for figures in (row["cross_modal"][direction] for direction in directions)
-                for cell in (*(f"{figures['recall'][k]:.3f}" for k in ks), f"{figures['median_rank']:g}")
+                for cell in (
+                    *(f"{figures['recall'][k]:.3f}" for k in ks[:-1]),
+                    _with_interval(figures["recall"][ks[-1]], figures["queries"]),
+                    f"{figures['median_rank']:g}",
+                )
             ),
         ]
         for name, row in rows.items()
     ]
     texts, images = first["image_to_text"]["candidates"], first["text_to_image"]["candidates"]
+    guessed = [first[direction]["chance"][ks[-1]] for direction in directions]
     note = (
         f"recall@k by cosine, {about['encoder']}: images among {texts:,} captions, captions among {images:,} images; "
-        f"by chance image → text @{ks[-1]} is {min(1, ks[-1] / texts):.3f} if each image has one caption. "
-        "Finding any of an image's own captions counts; a tie with another caption does not."
+        f"by chance @{ks[-1]} is {guessed[0]:.3f} from image to text and {guessed[1]:.3f} back. "
+        f"Finding any of an image's own captions counts; a tie with another caption does not. {INTERVALS}"
     )
     return Table([head, *body], note)
 
@@ -77,13 +85,14 @@ def _labels(about: Row, rows: Mapping[str, Row]) -> Table:
     first = next(iter(rows.values()))
     knn, linear = first["knn"], first["linear"]
     counts = list(first["few_labels"])
+    independent = min(knn["test"], about["test_items"])  # frames of one sequence are not independent
     head = [f"{knn['test']:,} {about['test_words']}", "k-NN", "linear"]
     head += [f"{count} label{'s' * (count > 1)} a class" for count in counts]
     body = [
         [
             name,
-            f"{row['knn']['accuracy']:.3f}",
-            f"{row['linear']['accuracy']:.3f}",
+            _with_interval(row["knn"]["accuracy"], independent),
+            _with_interval(row["linear"]["accuracy"], independent),
             *(
                 f"{row['few_labels'][count]['accuracy']:.3f} ± {row['few_labels'][count]['spread']:.3f}"
                 for count in counts
@@ -95,11 +104,16 @@ def _labels(about: Row, rows: Mapping[str, Row]) -> Table:
     chosen = ", chosen on a fifth of them" if linear["chosen"] else ""
     draws = first["few_labels"][counts[0]]["draws"]
     note = (
-        f"accuracy, {knn['classes']} classes, {about['encoder']}. k-NN: k {knn['k']}, T {knn['temperature']:g}, "
+        f"accuracy, {knn['classes']} classes, by chance {about['chance']:.3f}, {about['encoder']}. "
+        f"k-NN: k {knn['k']}, T {knn['temperature']:g}, "
         f"{knn['train']:,} labels. Linear: {linear['train']:,} labels, l2 {l2}{chosen}. "
-        f"Few labels: nearest class mean, mean ± standard deviation of {draws} draws."
+        f"Few labels: nearest class mean, mean ± standard deviation of {draws} draws. {INTERVALS}"
     )
     return Table([head, *body], note)
+
+
+def _with_interval(share: float, count: int) -> str:
+    return f"{share:.3f} ({wilson(share, count)})"
 
 
 def _retrieval(rows: Mapping[str, Row]) -> Table:

@@ -88,9 +88,9 @@ class AudioModality(SequenceModality):
         samples, seconds = header.frames * header.channels, header.frames // header.samplerate
         return [(samples, MOST_SAMPLES, "samples"), (seconds, LONGEST, "seconds")]
 
-    def sound(self, part: Part, row: int) -> bytes | None:
+    def sound(self, part: Part, row: int, longest: float | None = None) -> bytes | None:
         part = ragged(part)
-        length = min(int(part.lengths[row]), LONGEST_HEARD * part.rate)
+        length = min(int(part.lengths[row]), int((LONGEST_HEARD if longest is None else longest) * part.rate))
         samples = part.windows(np.array([row]), np.zeros(1, dtype=np.int64), length)[0, :, 0]
         file = io.BytesIO()
         with open_wave(file, "wb") as wave:

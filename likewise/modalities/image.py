@@ -111,6 +111,9 @@ class ImageModality(Modality):
         stem = encoders.stem_for(recipe.encoder.stem, about["size"])
         return f"{words}, {stem} stem"
 
+    def baseline_in_words(self, by_frame: bool) -> str:
+        return "raw pixels"
+
     def baseline(self, part: Part, ids: Ids) -> Tensor:
         side = min(COMPARED, *part.array.shape[2:])
         parts = np.array_split(ids, max(1, -(-len(ids) // ROWS_AT_ONCE)))

@@ -174,8 +174,12 @@ class Modality:
     # The baseline without learning
 
     def baseline_name(self, by_frame: bool) -> str:
-        """Return the name of the baseline for tables and reports."""
+        """Return the name of the baseline for tables."""
         return "raw input"
+
+    def baseline_in_words(self, by_frame: bool) -> str:
+        """Return what the baseline is called in a sentence, as in `better than MFCC statistics`."""
+        return self.baseline_name(by_frame)
 
     def baseline(self, part: Part, ids: Ids) -> Tensor:
         """Return features without learning, (n, d), that embeddings are compared with."""
@@ -235,8 +239,8 @@ class Modality:
         """Return how much an uploaded file holds, without decoding it: (amount, limit, unit) for each limit."""
         raise NotImplementedError
 
-    def sound(self, part: Part, row: int) -> bytes | None:
-        """Return a row as a WAV file; None if it is not audio."""
+    def sound(self, part: Part, row: int, longest: float | None = None) -> bytes | None:
+        """Return a row as a WAV file of at most `longest` seconds; None if it is not audio."""
         return None
 
     def lengths(self, part: Part) -> tuple[str, NDArray[np.float32]] | None:

@@ -68,6 +68,9 @@ class VectorModality(Modality):
     def build_named(self, name: str, part: Part, size: int | None) -> nn.Module:
         return encoders.build(name, features=part.array.shape[1])
 
+    def baseline_in_words(self, by_frame: bool) -> str:
+        return "the vectors themselves"
+
     def baseline(self, part: Part, ids: Ids) -> Tensor:
         return torch.from_numpy(part[ids]).float()
 

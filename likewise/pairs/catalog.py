@@ -18,6 +18,9 @@ from likewise.pairs.views import Views
 from likewise.randomness import number
 from likewise.recipe import Recipe
 
+# Random weights, also if the run started from others, whose file may no longer exist.
+UNTRAINED = {"encoder.init": "", "encoder.frozen": False, "encoder.bn_splits": 1}
+
 PAIRS: dict[str, type[Pairs]] = {pairs.name: pairs for pairs in (Views, Groups, Future, Across)}
 
 
@@ -38,3 +41,8 @@ def build_tower(recipe: Recipe, about: Mapping[str, Any]) -> Tower:
         tower.encoder.requires_grad_(False)
         tower.encoder.eval()
     return tower
+
+
+def build_untrained(recipe: Recipe, about: Mapping[str, Any]) -> Tower:
+    """Build the tower of a run with random weights, to compare the trained one with."""
+    return build_tower(recipe.with_values(UNTRAINED), about)

@@ -16,13 +16,22 @@ function chart(spec) {
     drawing("line", { class: "cursor", x1: place.x(xs[i]), x2: place.x(xs[i]), y1: TOP, y2: place.bottom }),
     ...lines.filter((line) => line.valueAt(xs[i]) != null).map((line) => dot(line, xs[i], line.valueAt(xs[i]), place)),
   ];
+  const heading = [element("h3", {}, spec.title), element("p", { class: "note" }, spec.note ?? "")];
+  if (xs.length === 1) return single(spec, heading, lines, rest, xs[0]);
   const plot = plotted(spec, {
     lines, xs, low: xs[0] ?? 0, high: xs.at(-1) ?? 1, from: null,
     say: number, rest, where: (i) => number(xs[i]), marks: curve, cursor,
     label: `${spec.title}. Last values: ${told}`,
   });
-  plot.prepend(element("h3", {}, spec.title), element("p", { class: "note" }, spec.note ?? ""));
+  plot.prepend(...heading);
   return plot;
+}
+
+// A chart of one point would be a dot in an empty field: its value is a number.
+function single(spec, heading, lines, rest, x) {
+  const value = (line) => element("li", { class: line.kind ?? "" }, element("b", {}, rest(line)), line.name);
+  const where = element("p", { class: "note" }, `Measured once, at ${spec.x ?? ""} ${number(x)}.`);
+  return element("figure", { class: "chart" }, ...heading, element("ul", { class: "single" }, ...lines.map(value)), where);
 }
 
 function histogram(spec) {

@@ -10,15 +10,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from likewise import __version__, methods, modalities
+from likewise import __version__, methods
 from likewise.data import Items, unread
 from likewise.data.parts import Ids, spread
 from likewise.dictionaries.catalog import DICTIONARIES
-from likewise.encoders.features import features
-from likewise.evaluation.cross_modal import cross_modal
-from likewise.evaluation.few_labels import few_labels
-from likewise.evaluation.geometry import geometry, verdict
-from likewise.evaluation.knn import knn
 from likewise.evaluation.neighbours import nearest
 from likewise.losses.masks import as_columns, share_an_id
 from likewise.pairs.across import Captioned
@@ -26,7 +21,8 @@ from likewise.pairs.batch import Batch
 from likewise.pairs.catalog import PAIRS
 from likewise.pairs.metric import Chart
 from likewise.recipe import Recipe
-from likewise.report import pictures
+from likewise.report import pictures, sounds
+from likewise.report.figures import INTERVALS, Looked, Rows, learned_rows, measured, tiles, worth_in_words
 from likewise.report.plane import plane
 from likewise.training.learner import ALL, Learner
 from likewise.training.plan import Plan
@@ -55,14 +51,14 @@ def contents(trainer: Trainer, rows: Sequence[dict[str, Any]], trained: Recipe |
     Figures and pictures are of held-out items, if there are any. `trained` is the recipe that the run was trained with,
     if it differs from the trainer's.
     """
-    ready, learner = trainer.plan, trainer.learner
+    ready = trainer.plan
     items, recipe = ready.items, trained or ready.recipe
-    looked = spread(ready.test if len(ready.test) else ready.train, MAPPED)
-    known = spread(ready.train, SEARCHED) if len(ready.test) else looked
-    network, augmentation = learner.tower.encoder, learner.augmentation
-    known_rows, looked_rows = (features(network, augmentation, items, ids) for ids in (known, looked))
-    captioned = trainer.pairs.captioned(learner.tower, items, looked, looked_rows)
-    parameters = sum(parameter.numel() for parameter in learner.tower.parameters())
+    looked = Looked.of(trainer, MAPPED, SEARCHED)
+    learned = learned_rows(trainer, looked)
+    figures = measured(trainer, looked, learned)
+    worth, doubt = worth_in_words(figures, looked)
+    captioned = learned.captioned
+    parameters = sum(parameter.numel() for parameter in trainer.learner.tower.parameters())
     plan_lines = lines(replace(ready, recipe=recipe), trainer.total, parameters, None, trainer.where())
     return {
         "title": f"{recipe.method} on {items.name}",
@@ -70,14 +66,17 @@ def contents(trainer: Trainer, rows: Sequence[dict[str, Any]], trained: Recipe |
         "version": f"likewise {__version__}",
         # The reasons are only known when a run starts; a resumed run reads the values from its recipe.
         "about": [text.split("\t", 1) for text in plan_lines if not text.startswith("chosen")],
-        "figures": [*recalls(trainer, captioned), *figures(trainer, rows, known, known_rows, looked, looked_rows)],
-        "verdict": (words := verdict(geometry(looked_rows)))[0].upper() + words[1:],
+        "worth": capitalised(worth),
+        "doubt": None if doubt is None else capitalised(doubt),
+        "figures": tiles(trainer, rows, figures),
+        "figures_note": INTERVALS,
+        "verdict": capitalised(figures.learned["verdict"]),
         "warnings": [f"step {row['step']:,}: {text}" for row in rows for text in row.get("health", [])],
         "charts": charts(rows, recipe, trainer.measure_held_out(ready.test) if looks_ahead(recipe) else None),
         "histogram": histogram(trainer),
-        "map": map_of(items, looked, looked_rows, len(ready.test) > 0),
-        "words": None if captioned is None else by_words(items, looked, captioned, len(ready.test) > 0),
-        "neighbours": neighbours(items, known, known_rows, looked, looked_rows),
+        "map": map_of(items, looked.ids, learned.looked, looked.held_out),
+        "words": None if captioned is None else by_words(items, looked.ids, captioned, looked.held_out),
+        "neighbours": neighbours(items, looked, learned),
         "pairs": pairs(trainer),
         "recipe": methods.to_toml(recipe),
         "skipped": {
@@ -86,71 +85,6 @@ def contents(trainer: Trainer, rows: Sequence[dict[str, Any]], trained: Recipe |
             "files": [[file.path, file.reason] for file in items.skipped[:SKIPPED_SHOWN]],
         },
     }
-
-
-def recalls(trainer: Trainer, captioned: Captioned | None) -> list[dict[str, str]]:
-    """Return the retrieval figures of held-out images and captions, if there are any."""
-    if captioned is None or not len(trainer.plan.test):
-        return []
-    retrieval = cross_modal(captioned.images, captioned.words, captioned.pairs)
-    encoder = f"{described(trainer, 'head')}, and of {trainer.recipe.text.name}"
-    return [
-        {
-            "name": f"recall@10, {direction}",
-            "value": f"{figures.recall[10]:.3f}",
-            "note": f"{figures.queries:,} held-out {queries}, each searched among {figures.candidates:,} {candidates}, "
-            f"median rank {figures.median_rank:g}; {encoder}",
-        }
-        for direction, figures, queries, candidates in (
-            ("image → text", retrieval.image_to_text, "images", "captions"),
-            ("text → image", retrieval.text_to_image, "captions", "images"),
-        )
-    ]
-
-
-def described(trainer: Trainer, layer: str) -> str:
-    """Return a phrase that says which encoder and layer a figure is about."""
-    return modalities.of(trainer.plan.items.main).describe_features(trainer.recipe, trainer.about, layer)
-
-
-def figures(
-    trainer: Trainer, rows: Sequence[dict[str, Any]], known: Ids, known_rows: Tensor, looked: Ids, looked_rows: Tensor
-) -> list[dict[str, str]]:
-    """Return the figures at the top of the page, each with a note on what it depends on."""
-    items = trainer.plan.items
-    encoder = described(trainer, "backbone")
-    figures = []
-    labels = None if items.labels is None else torch.from_numpy(items.labels)
-    if labels is not None and len(trainer.plan.test) and (labels[known] >= 0).any() and (labels[looked] >= 0).any():
-        parts = (known_rows, labels[known], looked_rows, labels[looked])
-        vote, few = knn(*parts), few_labels(*parts, per_class=5)
-        where = f"on {vote.test:,} held-out items; {encoder}"
-        figures += [
-            {
-                "name": "k-NN",
-                "value": f"{vote.accuracy:.3f}",
-                "note": f"k {vote.k}, T {vote.temperature:g}, {vote.train:,} training labels, {where}",
-            },
-            {
-                "name": "5 labels a class",
-                "value": f"{few.accuracy:.3f}",
-                "note": f"accuracy by nearest class mean, ± {few.spread:.3f} over {few.draws} draws, {where}",
-            },
-        ]
-    shape = geometry(looked_rows)
-    rank = f"of {shape.dim} dimensions; {shape.items:,} items, normalised and centred; {encoder}"
-    figures.append({"name": "effective rank", "value": f"{shape.effective_rank:.1f}", "note": rank})
-    last = rows[-1] if rows else {}
-    for name in ("bound", "estimate"):
-        if _known(last, name, "candidates", "chance"):
-            most = f"log {last['candidates']:,.0f} = {last['chance']:.2f}"
-            kind = "a lower bound" if name == "bound" else "an estimate"
-            note = f"nats, {kind} from the loss of the last step; it cannot exceed {most}"
-            figures.append({"name": "information", "value": f"{last[name]:.2f}", "note": note})
-    if DICTIONARIES[trainer.recipe.dictionary.kind].stores and last.get("consistency") is not None:
-        note = "mean cosine between stored keys and the same views encoded by the final encoder"
-        figures.append({"name": "consistency", "value": f"{last['consistency']:.3f}", "note": note})
-    return figures
 
 
 def looks_ahead(recipe: Recipe) -> bool:
@@ -297,33 +231,41 @@ def map_of(items: Items, ids: Ids, rows: Tensor, held_out: bool) -> dict[str, An
     }
 
 
-def neighbours(items: Items, known: Ids, known_rows: Tensor, looked: Ids, looked_rows: Tensor) -> dict[str, Any]:
-    """Return a few items, each with its nearest neighbours."""
-    places = torch.from_numpy(spread(np.arange(len(looked)), ASKED))
-    own = places if known is looked else None  # nothing was held out, so the query itself must be excluded
-    tiles: list[int] = []
+def neighbours(items: Items, looked: Looked, learned: Rows) -> dict[str, Any]:
+    """Return a few items, each with its nearest neighbours, and their sounds if they can be heard."""
+    assert learned.known is not None
+    places = torch.from_numpy(spread(np.arange(len(looked.ids)), ASKED))
+    own = None if looked.held_out else places  # nothing was held out, so the query itself must be excluded
+    shown_items: list[int] = []
     shown = []
 
     def describe(item: int) -> dict[str, Any]:
-        tiles.append(item)
+        shown_items.append(item)
         label = None if items.labels is None or items.labels[item] < 0 else items.classes[items.labels[item]]
-        return {"tile": len(tiles) - 1, "name": name_of(items, item), "label": label}
+        return {"tile": len(shown_items) - 1, "name": name_of(items, item), "label": label}
 
-    for rows, similarity, found in nearest(looked_rows[places], known_rows, FOUND, own=own):
+    for rows, similarity, found in nearest(learned.looked[places], learned.known, FOUND, own=own):
         for place, cosines, likes in zip(places[rows].tolist(), similarity.tolist(), found.tolist(), strict=True):
-            query = describe(int(looked[place]))
+            query = describe(int(looked.ids[place]))
             answers = [
-                describe(int(known[like])) | {"similarity": round(c, 3)} for c, like in zip(cosines, likes, strict=True)
+                describe(int(looked.known[like])) | {"similarity": round(c, 3)}
+                for c, like in zip(cosines, likes, strict=True)
             ]
             for answer in answers:
                 unknown = query["label"] is None or answer["label"] is None
                 answer["same"] = None if unknown else answer["label"] == query["label"]
             shown.append({"query": query, "found": answers})
+    # All queries come first, then the nearest of each, and so on, because a page has room for some sounds only.
+    ranks = zip(*([row["query"], *row["found"]] for row in shown), strict=True)
+    by_rank = [one["tile"] for rank in ranks for one in rank]
+    heard = sounds.of_items(items, [shown_items[tile] for tile in by_rank])
     return {
         "title": "Nearest neighbours",
-        "note": f"By cosine, among {len(known):,} "
-        + ("training items; the queries are held-out items." if own is None else "items."),
-        "sprite": pictures.sheet(pictures.of_items(items, np.array(tiles))),
+        "note": f"By cosine, among {len(looked.known):,} "
+        + ("training items; the queries are held-out items." if own is None else "items.")
+        + (f" Press play to listen, at most {sounds.LONGEST:g} s." if heard else ""),
+        "sounds": dict(zip(by_rank, heard, strict=False)),  # by tile
+        "sprite": pictures.sheet(pictures.of_items(items, np.array(shown_items))),
         "rows": shown,
     }
 
@@ -390,6 +332,10 @@ def name_of(items: Items, item: int) -> str:
     if items.captions is None:
         return path or f"item {item:,}"
     return short(items.captions[item][0]) + (f" ({path})" if path else "")
+
+
+def capitalised(words: str) -> str:
+    return words[:1].upper() + words[1:]
 
 
 def short(caption: str) -> str:

@@ -36,10 +36,12 @@ def render(contents: Mapping[str, Any]) -> str:
         title=_text(contents["title"]),
         version=_text(contents["version"]),
         when=_text(contents["when"]),
+        worth=_paragraph("worth", contents.get("worth")),
+        doubt=_paragraph("doubt", contents.get("doubt")),
         verdict=_paragraph("verdict", contents.get("verdict")),
         jump="\n".join(_link(section) for section in sections),
         sections="\n".join(_html(section) for section in sections),
-        contents=_embedded({name: contents[name] for name in DRAWN if contents.get(name)}),
+        contents=_embedded({name: _without_sounds(contents[name]) for name in DRAWN if contents.get(name)}),
         css=_file("page.css"),
         script="\n".join(_file(name) for name in SCRIPTS),
     )
@@ -48,7 +50,8 @@ def render(contents: Mapping[str, Any]) -> str:
 def _sections(contents: Mapping[str, Any]) -> Iterator[Section]:
     """Yield the sections, results first; sections without contents are left out."""
     if figures := contents.get("figures"):
-        yield Section("figures", "Figures", "Figures", _figures(figures))
+        note = _paragraph("note", contents.get("figures_note"))
+        yield Section("figures", "Figures", "Figures", note + _figures(figures))
     if warnings := contents.get("warnings"):
         yield Section(
             "warnings", f"Health ({len(warnings):,})", "Notes on the health of the training", _warnings(warnings)
@@ -60,7 +63,8 @@ def _sections(contents: Mapping[str, Any]) -> Iterator[Section]:
         ("histogram", "similarities", "Similarities"),
     ):
         if part := contents.get(key):
-            yield Section(name, short, part["title"], _paragraph("note", part.get("note")), drawn=True)
+            below, players = _paragraph("note", part.get("note")), _players(part)
+            yield Section(name, short, part["title"], below + players, drawn=not players)
     if contents.get("charts"):
         yield Section("training", "Training", "Training", _paragraph("note", READING), drawn=True)
     if pairs := contents.get("pairs"):
@@ -90,10 +94,40 @@ def _html(section: Section) -> str:
 def _figures(figures: Sequence[Mapping[str, Any]]) -> str:
     tiles = (
         f'<div><dt>{_text(figure["name"])}</dt><dd class="value">{_text(figure["value"])}</dd>'
+        f"{_beside(figure.get('beside') or ())}"
         f'<dd class="how">{_text(figure.get("note") or "")}</dd></div>'
         for figure in figures
     )
     return '<dl class="figures">\n' + "\n".join(tiles) + "\n</dl>"
+
+
+def _beside(lines: Sequence[Sequence[str]]) -> str:
+    """Return what a figure is compared with, a name and a value in each line."""
+    cells = "".join(f"<tr><th>{_text(name)}</th><td>{_text(value)}</td></tr>" for name, value in lines)
+    return f'<dd class="beside"><table>{cells}</table></dd>' if cells else ""
+
+
+def _players(part: Mapping[str, Any]) -> str:
+    """Return a list of the rows whose items can be heard; `page.js` puts a button below each picture instead."""
+    sounds = part.get("sounds") or {}
+
+    def player(item: Mapping[str, Any], role: str) -> str:
+        label = item.get("label")
+        name = _text(f"{role}: {item['name']}" + ("" if label is None else f", class {label}"))
+        sound = f'<audio controls preload="none" src="{_text(sounds[item["tile"]])}" data-tile="{item["tile"]}"'
+        return f'<li>{name} {sound} aria-label="{name}"></audio></li>'
+
+    rows = []
+    for row in part["rows"] if sounds else ():
+        items = [(row["query"], "query"), *((item, f"neighbour {i}") for i, item in enumerate(row["found"], 1))]
+        heard = "".join(player(item, role) for item, role in items if item.get("tile") in sounds)
+        rows.append(f"<li><ul>{heard}</ul></li>" if heard else "")
+    return f'<ul class="players">{"".join(rows)}</ul>' if rows else ""
+
+
+def _without_sounds(part: Any) -> Any:
+    """Return contents for the scripts; sounds are elements of the page already."""
+    return {key: value for key, value in part.items() if key != "sounds"} if isinstance(part, Mapping) else part
 
 
 def _warnings(warnings: Sequence[str]) -> str:

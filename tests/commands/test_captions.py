@@ -113,6 +113,7 @@ def test_the_tables_say_what_the_figures_depend_on(run, names):
     assert result.exit_code == 0, result.output
     said = " ".join(result.stdout.split())
     assert "image → text @1" in said
+    assert "learned encoder: better than chance by " in said
     assert "text → image @1" in said
     assert "head of resnet_tiny, small stem, 128 features, clip, seed 0: images among" in said
     assert (

@@ -12,6 +12,7 @@ import likewise
 from likewise import data
 from likewise.cli import app
 from likewise.data import DataError
+from likewise.evaluation.interval import wilson
 from likewise.evaluation.knn import knn
 from likewise.evaluation.tables import tables
 from likewise.training.plan import split
@@ -78,6 +79,33 @@ def test_fault_15_every_figure_is_printed_with_what_it_depends_on(run):
     assert "180 queries among 1,617 items" in words
     assert "is at most log 180" in words
     assert "learned encoder: not collapsed: " in words
+    assert "by chance 0.1" in words
+    assert "In brackets: 95 % interval over the test items (Wilson)." in words
+
+
+def test_accuracies_are_printed_with_their_interval_and_the_last_line_says_whether_it_was_worth_it(run, found):
+    table = tables(found)[0]
+    for name, cells in zip(ROWS, table.rows[1:], strict=True):
+        for key, cell in (("knn", cells[1]), ("linear", cells[2])):
+            accuracy = found[name][key]["accuracy"]
+            assert cell == f"{accuracy:.3f} ({wilson(accuracy, 180)})"
+    assert found["about"]["notes"] == []
+    assert found["about"]["worth"].startswith("not better than raw pixels with five labels a class (")
+    assert command(run.folder).stdout.splitlines()[-1] == f"learned encoder: {found['about']['worth']}"
+
+
+def test_eight_items_are_said_to_say_nothing_and_copies_are_told(run, tmp_path):
+    items = data.open("digits")
+    rows = {"train": np.arange(300), "test": np.r_[5, 17, 400:406]}
+    for name, some in rows.items():
+        np.savez(tmp_path / f"{name}.npz", x=items.array[some], y=items.labels[some])
+    result = command(run.folder, "--data", tmp_path / "train.npz", "--test", tmp_path / "test.npz")
+    assert result.exit_code == 0, result.output
+    few, copied = (line for line in result.stderr.splitlines() if line.startswith("note: "))
+    assert few.startswith("note: 8 test items say nothing: the k-NN accuracy of ")
+    assert copied.startswith(
+        "note: 2 of the 8 test items are copies of training items: 2 exactly, such as item 0 of item 5; "
+    )
 
 
 def test_json_is_json_and_nothing_else(run, found):
@@ -120,6 +148,8 @@ def test_another_source_is_tested_by_the_names_of_its_classes(run):
 def test_without_labels_the_geometry_remains(run):
     found = likewise.evaluate(run.encoder, {"x": data.open("digits").array}, progress=False)
     assert set(found["learned encoder"]) == {"geometry", "verdict", "alignment", "information"}
+    assert found["about"]["worth"].startswith("without labels of held-out items it cannot be said whether")
+    assert found["about"]["notes"] == [], "they were trained on, so that all of them are copies"
     assert (found["about"]["labels"], found["about"]["test_words"]) == (False, "items, none held out")
     assert [table.rows[0][0] for table in tables(found)] == ["geometry"]
 
@@ -181,6 +211,7 @@ def test_a_file_of_embeddings_is_measured_by_the_same_ruler(run, found, here):
     np.savez("vectors.npz", vectors=embeddings.vectors, labels=embeddings.labels, is_test=is_test)
     measured = likewise.evaluate("vectors.npz")
     assert list(measured) == ["about", "embeddings"]
+    assert measured["about"]["worth"] is None, "there is nothing to compare them with"
     for name in ("knn", "linear", "retrieval", "clustering", "geometry"):
         assert measured["embeddings"][name] == found["learned encoder"][name]
 

@@ -3,6 +3,7 @@
 import base64
 import io
 import json
+import wave
 
 import numpy as np
 import pytest
@@ -11,10 +12,11 @@ from PIL import Image
 
 import likewise
 from likewise import data
+from likewise.evaluation.interval import wilson
 from likewise.modalities.series import LINES
 from likewise.modalities.tiles import SIDE
 from likewise.report import contents as module
-from likewise.report import pictures
+from likewise.report import pictures, sounds
 from likewise.report.contents import contents
 from likewise.report.page import render
 from likewise.training import plan
@@ -79,10 +81,37 @@ def test_curves_are_the_logged_rows(moco):
 
 def test_figures_carry_what_they_depend_on(moco):
     figures = {figure["name"]: figure for figure in moco[1]["figures"]}
-    assert list(figures) == ["k-NN", "5 labels a class", "effective rank", "information", "consistency"]
+    assert list(figures) == ["k-NN", "linear", "5 labels a class", "effective rank", "information", "consistency"]
     assert figures["k-NN"]["note"] == (
         "k 20, T 0.07, 1,617 training labels, on 180 held-out items; backbone of resnet_tiny, small stem"
     )
+
+
+def test_beside_each_figure_stand_its_interval_what_is_free_and_chance(moco):
+    """The same as `evaluate` prints: the same items, of which there are few enough for all to be looked at."""
+    trainer, found = moco
+    figures = {figure["name"]: dict(figure["beside"]) for figure in found["figures"]}
+    measured = likewise.evaluate(trainer.folder, progress=False)
+    raw, untrained, learned = (measured[name] for name in ("raw input", "untrained encoder", "learned encoder"))
+    for name, key in (("k-NN", "knn"), ("linear", "linear")):
+        interval = wilson(learned[key]["accuracy"], 180)
+        assert figures[name] == {
+            "95 % interval": f"{interval.low:.3f} to {interval.high:.3f}",
+            "raw pixels": f"{raw[key]['accuracy']:.3f}",
+            "untrained": f"{untrained[key]['accuracy']:.3f}",
+            "chance": f"{measured['about']['chance']:.3f}",
+        }
+    assert figures["5 labels a class"]["raw pixels"] == f"{raw['few_labels'][5]['accuracy']:.3f}"
+    assert figures["effective rank"]["untrained"] == f"{untrained['geometry']['effective_rank']:.1f} of 256"
+    assert figures["information"]["chance"] == "0"
+    words = measured["about"]["worth"]
+    assert found["worth"] == words[0].upper() + words[1:]
+    assert found["worth"].startswith("Not better than raw pixels with five labels a class (")
+
+
+def test_few_held_out_items_are_said_to_be_few(moco, cpc):
+    assert moco[1]["doubt"] is None
+    assert cpc[1]["doubt"].startswith("12 test items say ")
 
 
 def test_the_map_has_a_point_a_name_and_a_picture_for_each_item_that_was_held_out(moco):
@@ -163,6 +192,10 @@ def test_vectors_without_labels_have_pictures_too_and_nobody_is_its_own_neighbou
         assert row["query"]["name"] not in {one["name"] for one in row["found"]}
         assert all(one["same"] is None for one in row["found"])
     assert [figure["name"] for figure in found["figures"]] == ["effective rank", "information"]
+    assert found["worth"] == (
+        "Without labels of held-out items it cannot be said whether this is better than the vectors themselves"
+    )
+    assert found["doubt"] is None, "nothing was held out, so that nothing is claimed"
 
 
 def test_warnings_and_skipped_files_are_told(tmp_path):
@@ -263,9 +296,16 @@ def test_recall_both_ways_is_told_of_images_that_were_held_out(clip):
         ranks = 1 + (scores.masked_fill(right, -2) >= best[:, None]).sum(dim=1)
         assert float(figure["value"]) == pytest.approx(float((ranks <= 10).double().mean()), abs=0.01)
         assert f"median rank {np.median(ranks):g}; head of resnet_tiny" in figure["note"]
+        assert [name for name, _ in figure["beside"]] == ["95 % interval", "untrained", "chance"]
     count = len(texts)
     assert figures[0]["note"].startswith(f"120 held-out images, each searched among {count} captions, ")
     assert figures[1]["note"].startswith(f"{count} held-out captions, each searched among 120 images, ")
+
+
+def test_captions_are_worth_it_by_recall_beside_chance_and_the_untrained_encoder(clip):
+    assert "better than chance by " in clip[1]["worth"].lower()
+    assert "recall@10 image → text" in clip[1]["worth"]
+    assert "the untrained encoder" in clip[1]["worth"]
 
 
 def test_recall_is_drawn_over_the_steps(clip):
@@ -435,6 +475,33 @@ def test_a_picture_of_audio_is_lighter_where_it_is_louder():
     assert light[top, left].max() > 500
     assert light[32:, left].mean() < light[top, left].mean()
     assert light[:, 30:].max() < 100, "silence is dark"
+
+
+def test_recordings_among_the_neighbours_can_be_heard(tmp_path):
+    _, found = finished(clips(40), "simclr", tmp_path / "run", **{"training.steps": 2})
+    neighbours = found["neighbours"]
+    items = data.open(clips(40))
+    tiles = [item for row in neighbours["rows"] for item in (row["query"], *row["found"])]
+    assert sorted(neighbours["sounds"]) == sorted(item["tile"] for item in tiles), "short ones all have room"
+    for item in tiles[:12]:
+        with wave.open(io.BytesIO(base64.b64decode(neighbours["sounds"][item["tile"]].partition(",")[2]))) as file:
+            place = int(item["name"].removeprefix("item "))
+            assert (file.getframerate(), file.getnframes()) == (8000, items.lengths[place])
+    assert neighbours["note"].endswith("Press play to listen, at most 1.5 s.")
+    html = render(found)
+    assert html.count("<audio controls") == len(tiles)
+    assert html.count("data:audio/wav") == len(tiles), "each is embedded once"
+
+
+def test_sounds_are_cut_and_take_up_bounded_room(monkeypatch):
+    items = data.open(clips(10, shortest=2, longest=3))
+    uris = sounds.of_items(items, range(10))
+    assert len(uris) == 10
+    with wave.open(io.BytesIO(base64.b64decode(uris[0].partition(",")[2]))) as file:
+        assert file.getnframes() == 1.5 * 8000
+    monkeypatch.setattr(sounds, "MOST_LETTERS", 4 * len(uris[0]))
+    assert sounds.of_items(items, range(10)) == uris[:4]
+    assert sounds.of_items(data.open(series(9)), range(9)) == [], "a series is not heard"
 
 
 def test_pictures_of_clips_of_unequal_length_have_one_size():
