@@ -27,7 +27,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.measure import ROOT, describe_machine, quote_in_pages, run_process, table, write_section
+from benchmarks.measure import describe_machine, run_process, table, write_section
+from benchmarks.quote import ROOT
 from likewise import clock, data, views
 from likewise.data.builtin import NAMES
 from likewise.data.items import IMAGE
@@ -313,7 +314,6 @@ def main(arguments: Sequence[str]) -> None:
     text = text_of(lines, given.seeds, given.minutes)
     if given.minutes == MINUTES:
         write_section("Five minutes", text)
-        quote_in_pages("five minutes", summary(lines))
     print(text)
 
 

@@ -33,6 +33,7 @@ SOURCES = {
     "duplicates": Source("Near-duplicates", "| copies |"),
     "embed": Source("Embed", "|  | time |"),
     "evaluation": Source("Evaluation", "|  |  | time |"),
+    "five_minutes": Source("Five minutes", "| data | measured by |"),
     "explorer": Source("Explorer", "| pixels per CSS pixel |"),
     "losses": Source("Losses", "| loss |  | time |"),
     "losses_wanted": Source("Losses", "| loss | faster |"),
