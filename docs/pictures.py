@@ -32,8 +32,9 @@ sys.path[:0] = [str(DOCS), str(DOCS.parent)]
 
 from record import environment, run, run_page  # noqa: E402
 
-from likewise import data, views  # noqa: E402
+from likewise import data, modalities, views  # noqa: E402
 from likewise.randomness import generator  # noqa: E402
+from likewise.views.sounds import DisturbedSounds  # noqa: E402
 from likewise.views.vectors import VectorViews  # noqa: E402
 from likewise.views.windows import DisturbedWindows  # noqa: E402
 
@@ -77,10 +78,15 @@ def row_of_views(preset: str, image: NDArray[np.uint8], size: int) -> Image.Imag
     items = torch.from_numpy(image).expand(VIEWS, *image.shape)
     draws = augmentation.draw(VIEWS, generator(0, "first view"))
     made = augmentation.restored(augmentation.apply(items, draws)).clamp(0, 1).mul(255).round().byte().numpy()
+    tiles = [tile[0] if len(tile) == 1 else tile.transpose(1, 2, 0) for tile in (image, *made)]
+    return strip_of([Image.fromarray(tile).convert("RGB") for tile in tiles])
+
+
+def strip_of(pictures: Sequence[Image.Image]) -> Image.Image:
+    """Draw an original and its eight views side by side, the original a little apart."""
     strip = Image.new("RGB", ((VIEWS + 1) * (SIDE + GAP) + GAP, SIDE), "white")
-    for place, tile in enumerate([image, *made]):
-        picture = Image.fromarray(tile[0] if len(tile) == 1 else tile.transpose(1, 2, 0)).convert("RGB")
-        resampling = Image.Resampling.LANCZOS if tile.shape[1] > SIDE else Image.Resampling.BICUBIC
+    for place, picture in enumerate(pictures):
+        resampling = Image.Resampling.LANCZOS if picture.height > SIDE else Image.Resampling.BICUBIC
         strip.paste(picture.resize((SIDE, SIDE), resampling), (place * (SIDE + GAP) + (2 * GAP if place else 0), 0))
     return strip
 
@@ -117,6 +123,19 @@ def draw_windows(folder: Path) -> None:
     save_charts(figure, folder / "views-sequence.svg")
 
 
+def draw_sounds(folder: Path) -> None:
+    """Draw spectrograms of a recording, and of eight views of it; each is mixed with another recording."""
+    part = data.open("sounds", progress=False).main
+    modality = modalities.of(part)
+    augmentation = DisturbedSounds((0.0,), (1.0,))
+    both, beginning = np.array([0, 400]), np.zeros(2, dtype=np.int64)
+    pair = torch.from_numpy(part.windows(both, beginning, 8000))
+    items = pair.repeat(VIEWS, 1, 1)  # a window's neighbour in the batch is the other recording
+    made = augmentation.apply(items, augmentation.draw(2 * VIEWS, generator(0, "first view")))[::2]
+    tiles = modality.pictures_of_views(torch.cat([pair[:1], made]), augmentation, part)
+    save(strip_of([Image.fromarray(tile) for tile in tiles]), folder / "views-sound.png", 256)
+
+
 def draw_vectors(folder: Path) -> None:
     """Draw a vector of 20 features, and eight views of it."""
     vector = torch.randn(1, 20, generator=generator(1, "vector"))
@@ -139,6 +158,7 @@ def augmentations() -> None:
     digit = data.open("mnist5k", progress=False).array[1300]
     save(row_of_views("greyscale", digit, 28), folder / "views-greyscale.png", 32)
     draw_windows(folder)
+    draw_sounds(folder)
     draw_vectors(folder)
 
 

@@ -12,9 +12,10 @@ Columns = Annotated[
         "--column",
         metavar="ROLE=NAME",
         help="Which column or array has which role, as in y=digit; may be repeated. Roles in a CSV or Parquet table: "
-        "sequence, time, y (labels), group, is_test, channels=ax+ay+az. Roles in an .npz file: x, y, group (or "
-        "speaker, subject), is_test, class_names, views, captions=title+keywords, audio, offsets, rate, channels "
-        "(their names).",
+        "sequence, time, y (labels), group, is_test, channels=ax+ay+az. Roles in a Parquet file of images, in "
+        "captions.csv or in metadata.csv: x (the images), y, group, is_test, captions=title+keywords. Roles in an "
+        ".npz file: x, y, group (or speaker, subject), is_test, class_names, views, captions=title+keywords, audio, "
+        "offsets, rate, channels (their names).",
     ),
 ]
 Trust = Annotated[

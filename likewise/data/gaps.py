@@ -69,7 +69,7 @@ def note(counts: NDArray[np.int64], cells: int) -> tuple[str, ...]:
     values = f"{total:,} missing value{'s' * (total > 1)} in {sequences:,} sequence{'s' * (sequences > 1)}"
     share = f"{100 * total / cells:.2g} % of all values"
     were = "were" if total > 1 else "was"
-    return (f"{values} {were} filled by linear interpolation, {share}; --set data.gaps=skip leaves such sequences out",)
+    return (f"{values} {were} filled by linear interpolation, {share}; data.gaps=skip leaves such sequences out",)
 
 
 def _gaps(missing: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

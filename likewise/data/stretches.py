@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from likewise.data.cells import coded
 
 ROWS = 1_000  # of a stretch, unless that makes too few or too many stretches
-FEWEST, MOST = 20, 1_000  # stretches
+WANTED, MOST = 50, 1_000  # stretches; fewer than 50 make few held-out items, on which figures say little
+SHORT, FEWEST = 100, 6  # a stretch has fewer rows only if there are not more stretches than these
 SHORTEST = 16  # rows of a stretch, on average: a few frames of an encoder
 CUTTING = ("y", "group", "is_test")  # roles that should have one value in all rows of a stretch
 SPANS = 5  # of the log, at most: the end of each is held out
@@ -27,7 +28,8 @@ def cut(columns: Mapping[str, Any], rows: NDArray[np.int64]) -> NDArray[np.int64
     The log is also cut where a label, group or test part changes, given as `columns` by role, unless it changes all
     the time. `rows` (n,) is the order of the rows.
     """
-    count = min(max(len(rows) // ROWS, FEWEST), MOST, len(rows) // SHORTEST)
+    count = max(len(rows) // ROWS, min(WANTED, len(rows) // SHORT), FEWEST)
+    count = min(count, MOST, len(rows) // SHORTEST)
     if count < 3:  # too few for a training part, a test part and a gap between them
         return np.array([len(rows)])
     changes = np.zeros(len(rows) - 1, dtype=np.bool_)

@@ -349,9 +349,9 @@ class Trainer:
         several ranks the first one decides.
         """
         with self.observer.waiting_for("measuring the speed"), trial.enough_memory(self.batches.size):
-            self._warm_up(0)
+            warm_up = timed(lambda: self._warm_up(0))
             pace = self.fabric.broadcast(self._measure(limit, report_items))
-        left = self.fabric.broadcast(limit.left)
+        left = self.fabric.broadcast(limit.left - warm_up)  # the new learner has to warm up again
         choice = limit.choice(pace, left, self.recipe.training, self.batches.per_epoch)
         self.plan, self.pace = with_steps(self.plan, choice), pace
         self.recipe, self.total, self.health = self.plan.recipe, choice.value, Health()

@@ -84,7 +84,8 @@ def _without_band(rows: Tensor, width: Tensor, place: Tensor) -> Tensor:
     share = torch.linspace(0, 1, spectrum.shape[1], device=rows.device)
     low = place * (1 - width)
     hidden = (share >= low) & (share < low + width)
-    return torch.fft.irfft(spectrum.masked_fill_(hidden[:, :, None], 0), n=rows.shape[1], dim=1)
+    filtered: Tensor = torch.fft.irfft(spectrum.masked_fill_(hidden[:, :, None], 0), n=rows.shape[1], dim=1)
+    return filtered
 
 
 PRESETS = {"sound": DisturbedSounds}

@@ -68,7 +68,7 @@ def test_filled_values_are_counted_in_the_sequences_that_are_used():
     assert items.lengths.tolist() == [30, 30, 20, 30]
     assert items.notes == (
         "5 missing values in 2 sequences were filled by linear interpolation, 2.3 % of all values; "
-        "--set data.gaps=skip leaves such sequences out",
+        "data.gaps=skip leaves such sequences out",
     )
     assert data.open(waves()).notes == ()
 

@@ -34,7 +34,7 @@ def refused(opened, table, **columns):
     return str(error.value).replace("x.parquet", "x.csv")
 
 
-@pytest.mark.parametrize(("rows", "count"), [(48, 3), (100, 6), (2_000, 20), (30_000, 30)])
+@pytest.mark.parametrize(("rows", "count"), [(48, 3), (100, 6), (2_000, 20), (30_000, 50), (60_000, 60)])
 def test_a_log_is_cut_into_stretches_in_order(opened, rows, count):
     table = log(rows)
     items = opened(table)

@@ -158,6 +158,7 @@ def examples_of_commands(text: str) -> list[str]:
     prose = FENCED.sub("", text)
     shown += re.findall(r"^    (?=likewise )(.+)$", prose, flags=re.MULTILINE)
     shown += [words.replace("\n", " ") for words in re.findall(r"(?<!`)`(likewise [^`]+)`(?!`)", prose)]
-    lines = [line for code in shown for line in code.replace("\\\n", " ").splitlines()]
+    code_lines = [line for code in shown for line in code.replace("\\\n", " ").splitlines()]
+    lines = [re.sub(r"\s+# .*$", "", line) for line in code_lines]  # without comments
     found = [STARTED.sub("likewise ", line) for line in lines if STARTED.match(line)]
     return [line for line in found if len(line.split()) > 2 and not re.search(r"[\[\]…]|COMMAND", line)]

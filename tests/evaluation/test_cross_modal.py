@@ -1,5 +1,6 @@
 """Cross-modal ranks against a slow loop in whole numbers, closed forms, and ties that rounding would break."""
 
+import itertools
 import math
 from fractions import Fraction
 from statistics import median
@@ -112,6 +113,15 @@ def test_chance_finds_k_of_n():
         assert direction.recall[100] == pytest.approx(0.1, abs=0.04)
         assert direction.recall[500] == pytest.approx(0.5, abs=0.07)
         assert direction.median_rank == pytest.approx(500.5, abs=70)
+
+
+def test_chance_is_that_of_all_rankings_also_with_several_partners():
+    pairs = torch.tensor([[0, 0], [0, 1], [1, 2], [1, 2], [2, 0], [2, 1], [2, 3], [3, 4]])
+    found = cross_modal(rows(4), rows(5, seed=1), pairs, ks=(1, 2, 4, 9)).image_to_text.chance
+    for k, share in found.items():
+        firsts = [set(order[:k]) for order in itertools.permutations(range(5))]
+        partners = [{text for image, text in pairs.tolist() if image == i} for i in range(4)]
+        assert share == pytest.approx(sum(bool(own & first) for own in partners for first in firsts) / (4 * 120))
 
 
 IMAGES = torch.eye(3, dtype=torch.float64)

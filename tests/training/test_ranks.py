@@ -138,9 +138,9 @@ def train_each(folder):
         run(folder, case)
     assert ranks.count() == 2
     found = {"gather": gathered_gradient(), "mean": float(ranks.mean(torch.tensor(float(ranks.index()))))}
-    # One of the two is told to end; both must, at the same step, and go on together.
+    # One of the two is told to end, after the rehearsals; both must, at the same step, and go on together.
     if ranks.index() == 1:
-        plain_encoder.at_call[5] = lambda: signal.raise_signal(signal.SIGTERM)
+        plain_encoder.at_call[9] = lambda: signal.raise_signal(signal.SIGTERM)
     try:
         run(Path(folder) / "told", "moco, batch norm")
     except Interrupted as sentence:

@@ -124,7 +124,7 @@ def test_gaps_are_filled_counted_and_said_and_the_encoder_keeps_to_it(tmp_path, 
     assert ": 24 sequences of 3 channels, " in words["data"]
     assert words["note"] == (
         "8 missing values in 8 sequences were filled by linear interpolation, 0.69 % of all values; "
-        "--set data.gaps=skip leaves such sequences out"
+        "data.gaps=skip leaves such sequences out"
     )
     kept = {gaps: tmp_path / gaps for gaps in ("fill", "skip")}
     for gaps, folder in kept.items():
@@ -160,14 +160,14 @@ def test_a_run_from_before_gaps_were_filled_goes_on_with_the_data_it_had(tmp_pat
 
 
 def test_the_end_of_a_log_is_held_out_behind_a_gap_and_the_plan_says_so(tmp_path):
-    a, b = np.random.default_rng(0).normal(size=(2, 1_200))
-    source = write(tmp_path / "log.csv", {"time": np.arange(1_200), "a": a, "b": b})
+    a, b = np.random.default_rng(0).normal(size=(2, 2_000))
+    source = write(tmp_path / "log.csv", {"time": np.arange(2_000), "a": a, "b": b})
     words = told(source)
     assert (
-        ": 17 sequences of 2 channels, 60 samples long (median), 2 held out, 1 between these left out" in words["data"]
+        ": 17 sequences of 2 channels, 100 samples long (median), 2 held out, 1 between these left out" in words["data"]
     )
     assert words["note"].startswith(
-        "no column names the sequences, so the file is read as one log and cut into 20 stretches of 60 rows (median); "
+        "no column names the sequences, so the file is read as one log and cut into 20 stretches of 100 rows (median); "
     )
     run = likewise.train(source, steps=2, out=tmp_path / "run", settings=QUICK, progress=False)
     items = run.encoder.open(progress=False)
@@ -175,4 +175,4 @@ def test_the_end_of_a_log_is_held_out_behind_a_gap_and_the_plan_says_so(tmp_path
     np.testing.assert_allclose(run.encoder.about["mean"], items[train].reshape(-1, 2).mean(axis=0), atol=1e-6)
     assert (train.tolist(), test.tolist()) == ([*range(17)], [18, 19])
     assert ", 5 held out, 1 between" in told(source, data__test=0.25)["data"]
-    assert ": 20 sequences of 2 channels, 60 samples long (median), no labels" in told(source, data__test=0)["data"]
+    assert ": 20 sequences of 2 channels, 100 samples long (median), no labels" in told(source, data__test=0)["data"]
