@@ -88,6 +88,22 @@ def test_a_verdict_is_the_one_that_its_figures_give():
     assert difference(good.replace("0.985", "0.885"), printed)
 
 
+def test_a_sentence_about_results_is_one_that_can_be_printed():
+    sentences = [
+        "learned encoder: not better than raw pixels with five labels a class (0.848 against 0.846, inside the "
+        "interval of ± 0.077): train longer, or use raw pixels",
+        "learned encoder: better than channel statistics by 1 point with five labels a class (0.998 against 0.646), "
+        "but not better by k-NN (0.998 against 0.990)",
+        "learned encoder: better than chance by 65 points by recall@10 image → text (0.722 against 0.070), and than "
+        "the untrained encoder by 60 points",
+        "note: 38 test items say little: the k-NN accuracy of 0.500 could as well be anything from 0.349 to 0.651; 100 "
+        "items would tell it to about ± 0.1, 400 to ± 0.05",
+    ]
+    for sentence in sentences:
+        assert difference(f"{sentence}\n{PRINTED}", PRINTED) == "", sentence
+        assert difference(sentence.replace(" the ", " its ").replace("against", "to") + f"\n{PRINTED}", PRINTED)
+
+
 @pytest.mark.parametrize(
     "shown",
     [
