@@ -157,11 +157,11 @@ def train_each(folder):
 def by_minutes(folder):
     """Train for a time by clocks of which one is three times as fast as the other; return the number of steps."""
     source, method, settings = arguments("moco")
-    seconds = itertools.count(step=1 + 2 * ranks.index())
+    tenths = itertools.count(step=1 + 2 * ranks.index())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(clock, "now", lambda: float(next(seconds)))
+        patch.setattr(clock, "now", lambda: next(tenths) / 10)
         settings = settings | {"training.steps": 0}
-        trained = likewise.train(source, method=method, out=folder, settings=settings, minutes=0.6, progress=False)
+        trained = likewise.train(source, method=method, out=folder, settings=settings, minutes=0.25, progress=False)
     return trained.recipe.training.steps
 
 
