@@ -69,7 +69,7 @@ def test_more_minutes_are_more_steps_and_each_run_stays_within_its_time(tmp_path
         monkeypatch.setattr(clock, "now", lambda seconds=seconds: float(next(seconds)))
         steps.append(trained(tmp_path / str(minutes), minutes=minutes).recipe.training.steps)
     # On this clock a step and a row of metrics take a second each, and there is a row every four steps.
-    assert steps[1] - steps[0] == pytest.approx(0.97 * 120 / 1.25, abs=3)
+    assert steps[1] - steps[0] == pytest.approx(0.97 * 120 / 1.25, abs=8)
 
 
 def test_the_time_before_the_call_counts_for_a_command(tmp_path, monkeypatch):
