@@ -121,6 +121,8 @@ def train(
             if minutes is not None:
                 observer.say("the number of steps is in the run's recipe, so minutes has no effect on resuming")
         limit = _limit(minutes, began, asked)
+        if limit is not None:
+            asked.pop("training.steps", None)  # a 0, which asks for nothing
         if asked.get("training.devices", 1) > 1 and not ranks.launched() and sys.argv[0] in ("", "-", "-c"):
             raise RecipeError(
                 "several devices start this program several times, so it must be a file: call train from a script, or "

@@ -16,6 +16,7 @@ from likewise.recipe import RecipeError, Training
 SPARE = 0.03  # share of the time that is left free, because a machine is not equally fast all the time
 TRIAL, LONGEST_TRIAL = 0.02, 6.0  # share of the time, and seconds, in which steps are taken on trial
 FEWEST_TRIED, MOST_TRIED = 3, 60  # steps
+WANTED_TRIED, PATIENCE = 12, 2.5  # steps that are wanted even if the trial then takes so many times as long
 MOST_STEPS = 2**40  # even if the clock is so coarse that a step seems to take no time
 USUAL_MINUTES = 10.0  # of a run for which the user gave no length
 FEW_STEPS = 1000  # steps that a run may have even if they are more than training.epochs
@@ -140,6 +141,11 @@ def steady(times: Sequence[float]) -> float:
     """
     rest = sorted(times[len(times) // 3 :])
     return max(statistics.median(rest), statistics.fmean(rest[: math.ceil(0.9 * len(rest))]))
+
+
+def is_enough(steps: int, seconds: float, trial: float) -> bool:
+    """Return whether a trial that is to take `trial` seconds can end after these steps and seconds."""
+    return steps >= FEWEST_TRIED and seconds > (trial if steps >= WANTED_TRIED else PATIENCE * trial)
 
 
 def timed(action: Callable[[], object]) -> float:

@@ -64,7 +64,6 @@ def take_steps(learner: Learner, batches: Batches, seconds: float) -> tuple[floa
         now = clock.now()
         times.append(now - last)
         last = now
-        is_enough = len(times) >= pace.FEWEST_TRIED and now - began > seconds
-        if ranks.any_of(is_enough, learner.fabric.device):
+        if ranks.any_of(pace.is_enough(len(times), now - began, seconds), learner.fabric.device):
             break
     return pace.steady(times), taken

@@ -69,7 +69,7 @@ def test_more_minutes_are_more_steps_and_each_run_stays_within_its_time(tmp_path
         monkeypatch.setattr(clock, "now", lambda seconds=seconds: float(next(seconds)))
         steps.append(trained(tmp_path / str(minutes), minutes=minutes).recipe.training.steps)
     # On this clock a step and a row of metrics take a second each, and there is a row every four steps.
-    assert steps[1] - steps[0] == pytest.approx(0.97 * 120 / 1.25, abs=3)
+    assert steps[1] - steps[0] == pytest.approx(0.97 * 120 / 1.25, abs=8)
 
 
 def test_the_time_before_the_call_counts_for_a_command(tmp_path, monkeypatch):
@@ -192,7 +192,7 @@ def test_without_a_length_a_run_takes_about_ten_minutes(tmp_path, ticks):
     chosen = usual(0.5, per_epoch=28)
     assert chosen.value == (590 - pace.UNMEASURED) / 0.5
     assert chosen.why == "about 10 minutes on this machine; --minutes, --epochs or --steps choose another length"
-    run = trained(tmp_path / "run")
+    run = trained(tmp_path / "run", settings={"training.steps": 0})
     assert 350 < run.recipe.training.steps < 600, "on this clock a step takes a second, and a row of metrics another"
     assert run.metrics[-1]["step"] == run.recipe.training.steps
 
