@@ -18,8 +18,8 @@ ARGUMENTS = (
 PATIENCE = 300_000
 
 
-# For a folder and not for the session: while Playwright runs, no other test could use asyncio.
-@pytest.fixture(scope="package")
+# For a module and not for the session: while Playwright runs, no other test can use asyncio, nor another Playwright.
+@pytest.fixture(scope="module")
 def browser():
     playwright = pytest.importorskip("playwright.sync_api", reason="pages are tested with Playwright: pip install it")
     program = next(filter(None, map(shutil.which, PROGRAMS)), None)

@@ -21,7 +21,7 @@ SCALE = 4.0  # divides the logarithms, which brings them to about unit size
 class LogMel(nn.Module):
     """Map samples (n, t, c), t a multiple of the hop, to log energies (n, t // hop, c · bands), about −2 to 2."""
 
-    basis: Tensor  # (window, 2 · frequencies)
+    basis: Tensor  # (2 · frequencies, 1, window)
     bands: Tensor  # (frequencies, bands)
 
     def __init__(self, rate: int) -> None:
@@ -31,7 +31,7 @@ class LogMel(nn.Module):
         times = np.arange(self.window)
         hann = 0.5 - 0.5 * np.cos(2 * np.pi * times / self.window)
         angles = 2 * np.pi / points * times[:, None] * np.arange(points // 2 + 1)
-        basis = np.concatenate([np.cos(angles), np.sin(angles)], axis=1) * hann[:, None]
+        basis = (np.concatenate([np.cos(angles), np.sin(angles)], axis=1) * hann[:, None]).T[:, None]
         # Not part of the state: the same numbers for everybody.
         self.register_buffer("basis", torch.from_numpy(basis.astype(np.float32)), persistent=False)
         bands = mel_bands(rate, points, BANDS).T.copy()
@@ -40,10 +40,12 @@ class LogMel(nn.Module):
     def forward(self, rows: Tensor) -> Tensor:
         with torch.autocast(rows.device.type, enabled=False):  # energies span more than half precision can hold
             rows = functional.pad(rows.to(self.basis.dtype), (0, 0, self.window - self.hop, 0))
-            windows = rows.unfold(1, self.window, self.hop)  # (n, f, c, window)
-            real, imaginary = (windows @ self.basis).chunk(2, dim=-1)
-            energy = (real.square() + imaginary.square()) @ self.bands
-            return (energy + FLOOR).log().flatten(2) / SCALE
+            n, _, c = rows.shape
+            # A convolution takes the windows and multiplies them by the basis; ONNX has no operator for windows alone.
+            signals = rows.transpose(1, 2).reshape(n * c, 1, -1)
+            real, imaginary = functional.conv1d(signals, self.basis, stride=self.hop).chunk(2, dim=1)
+            energy = (real.square() + imaginary.square()).transpose(1, 2) @ self.bands  # (n · c, f, bands)
+            return (energy + FLOOR).log().unflatten(0, (n, c)).transpose(1, 2).flatten(2) / SCALE
 
 
 class MelFrames(FrameEncoder):

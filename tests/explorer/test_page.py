@@ -397,7 +397,7 @@ def test_curves_follow_a_run_that_goes_on(visit, serve, run, tmp_path):
     (copy / "metrics.jsonl").write_text(json.dumps(row) + "\n")
     server = serve(copy, ready=False)
     page = visit(server)
-    page.wait_for_selector("#charts svg")
+    page.wait_for_function("() => document.querySelector('#charts').innerText.includes('3.5')")
     said = "The map will appear when the run is finished."
     page.wait_for_function("(said) => document.querySelector('#message').innerText === said", arg=said)
     assert page.inner_text("#step").startswith("Step 1, logged ")
@@ -405,6 +405,7 @@ def test_curves_follow_a_run_that_goes_on(visit, serve, run, tmp_path):
     assert "filled\n0.25" in page.inner_text("#meters")
     with (copy / "metrics.jsonl").open("a") as file:
         file.write(json.dumps(row | {"step": 2, "loss": 3.25, "fill": 0.5}) + "\n")
+    page.wait_for_selector("#charts svg")  # one row is shown as a number, two as a curve
     page.wait_for_function("() => document.querySelector('#charts').innerText.includes('3.25')")
     page.wait_for_function("() => document.querySelector('#meters').innerText.includes('0.5')")
     shutil.copy(run / "encoder.safetensors", copy / "encoder.safetensors")

@@ -447,7 +447,7 @@ def test_a_pickle_dressed_as_a_kept_index_is_refused_and_not_run(run, tmp_path):
     copy = shutil.copytree(run, tmp_path / "run", ignore=shutil.ignore_patterns("search", "explore"))
     with serving(copy):
         pass
-    (kept,) = (copy / "search").rglob("*.npy")
+    (kept,) = (copy / "search").rglob("vectors*.npy")
     with kept.open("wb") as file:
         np.save(file, np.array([Hostile(tmp_path / "hurt")], dtype=object), allow_pickle=True)
     with serving(copy, ready=False) as server:
