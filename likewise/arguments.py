@@ -70,7 +70,7 @@ Loss = Annotated[
 TrainEncoder = Annotated[
     str | None,
     typer.Option(
-        help="A built-in encoder, such as resnet18, vit_tiny or audio_16k, or your own as module:callable. "
+        help="A built-in encoder, such as resnet18, vit_tiny or mel_16k, or your own as module:callable. "
         "Default: chosen for the data."
     ),
 ]

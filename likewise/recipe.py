@@ -76,7 +76,7 @@ class Pairs:
 class Encoder:
     """The network that is trained, with its projection head."""
 
-    # A built-in encoder, such as resnet18, vit_tiny, mlp or audio_16k, or your own as module:callable. Empty chooses
+    # A built-in encoder, such as resnet18, vit_tiny, mlp or mel_16k, or your own as module:callable. Empty chooses
     # one for the data and the machine.
     name: str = ""
     # First layers of a ResNet: small (3 × 3 convolution, no pooling), imagenet (7 × 7 convolution and pooling) or auto
