@@ -45,7 +45,8 @@ class LogMel(nn.Module):
             signals = rows.transpose(1, 2).reshape(n * c, 1, -1)
             real, imaginary = functional.conv1d(signals, self.basis, stride=self.hop).chunk(2, dim=1)
             energy = (real.square() + imaginary.square()).transpose(1, 2) @ self.bands  # (n · c, f, bands)
-            return (energy + FLOOR).log().unflatten(0, (n, c)).transpose(1, 2).flatten(2) / SCALE
+            energy = energy.reshape(n, c, -1, BANDS).transpose(1, 2)  # (n, f, c, bands)
+            return (energy + FLOOR).log().flatten(2) / SCALE
 
 
 class MelFrames(FrameEncoder):
