@@ -71,6 +71,7 @@ study: install
 	$(RUN)/python -m studies.mutual_information
 	$(RUN)/python -m studies.temperature
 	$(RUN)/python -m studies.negatives
+	$(RUN)/python -m studies.methods
 
 # FSDD names an .npz with audio, offsets, rate, digit, speaker and is_test; HAR one with x, y and subject.
 study-sequences: install

@@ -7,6 +7,8 @@ import os
 import time
 from pathlib import Path
 
+# Seconds that a command may need to start. A process may be older: a shell that became it by `exec` keeps its age.
+LONGEST_START = 30.0
 command_began: float | None = None  # when the process of a command began; None in a program that imports likewise
 
 
@@ -31,6 +33,7 @@ def _age_of_process() -> float:
     try:
         fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
         since_boot = int(fields[19]) / os.sysconf("SC_CLK_TCK")  # field 22 of the file, in ticks
-        return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - since_boot)
+        age = time.clock_gettime(time.CLOCK_BOOTTIME) - since_boot
+        return min(max(0.0, age), LONGEST_START)
     except (OSError, AttributeError, ValueError, IndexError):
         return 0.0

@@ -185,6 +185,12 @@ class _Job:
         if not earlier.known.is_earlier_state(digests):
             shutil.rmtree(self.parts)
             raise ValueError(f"{_exists(self.out)}, and most of its vectors are of other items than {self.items.name}")
+        source, gone = about_in(self.out).get("source"), np.isin(earlier.known.digests, digests, invert=True).sum()
+        is_part = gone and len(digests) < len(earlier.known.digests)
+        if source != self.items.name and is_part:  # a part of the data must not replace the whole
+            shutil.rmtree(self.parts)
+            lost = f"{gone:,} of its vectors are of items that {self.items.name} does not have"
+            raise ValueError(f"{_exists(self.out)} and was made from {source}: {lost}")
         paths = self._shards(earlier.known, lambda start, stop: digests[start:stop])
         return paths, earlier.changes(digests, names_of(self.items, self.ids))
 

@@ -19,7 +19,7 @@ from likewise.training.launch import together
 from likewise.training.metrics import write_whole
 from likewise.training.pace import USUAL_MINUTES, Limit, UsualLimit
 from likewise.training.progress import Observer, Screen
-from likewise.training.run import FINE_TUNED, Run, RunError
+from likewise.training.run import FINE_TUNED, TRIAL, Run, RunError
 from likewise.training.signals import NOT_BEGUN, end_at_once_on_signal
 from likewise.training.trainer import Trainer
 from likewise.training.trust import check_trust
@@ -99,8 +99,8 @@ def train(
     _check_length(epochs, steps, minutes, given)
     if method is not None and written.get("method", method) != method:
         raise RecipeError(f"the recipe {recipe} is for method {written['method']}, got method {method}")
-    if epochs is not None or minutes is not None:
-        written.pop("training.steps", None)  # the argument takes precedence over the file
+    if minutes is not None or ("training.epochs" in given and "training.steps" not in given):
+        written.pop("training.steps", None)  # what is given now takes precedence over the file
     if minutes is not None:
         written.pop("training.epochs", None)
     if "data.size" in given:
@@ -201,7 +201,7 @@ def _written_by_this_run(folder: Path, resume: bool) -> Iterator[None]:
 
 def _check_folder(folder: Path, resume: bool) -> None:
     """Refuse a folder that is neither empty nor a run to resume."""
-    if all(path.name == LOCK for path in folder.iterdir()):
+    if all(path.name in (LOCK, TRIAL) for path in folder.iterdir()):  # a run may have been killed before it began
         return
     if not (folder / "recipe.toml").exists():
         raise RunError(f"--out must be a new folder or a run, got {folder}, which holds other files")

@@ -80,7 +80,7 @@ def collect_labels(values: Sequence[int | str | None]) -> NDArray[Any] | None:
     """Collect labels into an array, or return None if no item has one."""
     if all(value is None for value in values):
         return None
-    if all(value is None or isinstance(value, int) for value in values):
+    if all(value is None or (isinstance(value, int) and abs(value) < 2**63) for value in values):
         return np.array([-1 if value is None else value for value in values], dtype=np.int64)
     return np.array(["" if value is None else str(value) for value in values])
 

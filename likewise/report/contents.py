@@ -41,8 +41,10 @@ LETTERS_SHOWN = 100  # of a caption
 
 
 def embedded_items(plan: Plan) -> int:
-    """Return how many items the report embeds."""
-    return min(len(plan.test), MAPPED) + min(len(plan.train), SEARCHED) if len(plan.test) else MAPPED
+    """Return how many items the report embeds: with the encoder and, if some are held out, with the untrained one."""
+    if not len(plan.test):
+        return min(len(plan.train), MAPPED)
+    return 2 * (min(len(plan.test), MAPPED) + min(len(plan.train), SEARCHED))
 
 
 def contents(trainer: Trainer, rows: Sequence[dict[str, Any]], trained: Recipe | None = None) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from likewise.evaluation.neighbours import nearest
 MOST_BYTES = 2**31  # of rows that are hashed, at most
 MOST_PRODUCTS = 2**35  # multiplications to look for near copies, at most; about a second on one core
 NEAR = 0.995  # cosine of the standardised features of a near copy, at least
+FEWEST_FEATURES = 32  # with fewer features, different items are nearly the same by chance
 
 
 @dataclass(frozen=True)
@@ -64,9 +65,10 @@ def _near(train: Tensor, test: Tensor) -> Iterator[tuple[int, int]]:
     """Yield places of a test row and of its nearest training row, if their cosine is at least `NEAR`.
 
     The features are standardised, because those of one sign, such as pixels, have a high cosine whatever they show, and
-    because the loudest of them would decide alone. Nothing is yielded if the comparison would take long.
+    because the loudest of them would decide alone. Nothing is yielded if the comparison would take long, or if there
+    are so few features that they cannot tell items apart.
     """
-    if len(train) * len(test) * train.shape[1] > MOST_PRODUCTS or len(train) < 2:
+    if len(train) * len(test) * train.shape[1] > MOST_PRODUCTS or len(train) < 2 or train.shape[1] < FEWEST_FEATURES:
         return
     centre, scale = train.mean(dim=0), train.std(dim=0)
     scale = scale + 0.1 * scale.mean()  # features that hardly vary, such as pixels at the border, stay small

@@ -120,6 +120,11 @@ class UsualLimit(Limit):
     def note(self) -> str:
         return ""
 
+    @property
+    def left(self) -> float:
+        """Return the whole time: opening the data, which may take long the first time, does not shorten a run."""
+        return (1 - SPARE) * self.seconds
+
     def choice(self, pace: Pace, left: float, options: Training, per_epoch: int) -> Choice:
         """Return as many steps as fit into the time, but at most training.epochs, or 1,000 steps if that is more."""
         fitting, most = max(1, pace.steps_within(left, options)), max(FEW_STEPS, options.epochs * per_epoch)

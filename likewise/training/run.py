@@ -27,6 +27,7 @@ from likewise.training.about import NEEDED, complaint
 if TYPE_CHECKING:
     from likewise.training.encoder import Encoder
 
+TRIAL = ".trial"  # a folder in which a checkpoint is written on trial
 FINE_TUNED = "finetuned.json"  # the figures of fine-tuning, beside the fine-tuned weights
 
 

@@ -3,8 +3,9 @@
 It takes steps, logs metrics, writes checkpoints, and ends cleanly when it is interrupted.
 """
 
+import gc
 import json
-import tempfile
+import shutil
 import threading
 import time
 from collections.abc import Mapping
@@ -40,7 +41,7 @@ from likewise.training.pace import Limit, Pace, timed
 from likewise.training.plan import Plan, with_steps
 from likewise.training.plan_lines import lines
 from likewise.training.progress import Observer
-from likewise.training.run import NotFiniteError, Run, RunError, first_not_finite, read_text, save_weights
+from likewise.training.run import TRIAL, NotFiniteError, Run, RunError, first_not_finite, read_text, save_weights
 from likewise.training.signals import Interrupted, end_on_signal
 from likewise.training.trust import mark
 
@@ -355,7 +356,8 @@ class Trainer:
         choice = limit.choice(pace, left, self.recipe.training, self.batches.per_epoch)
         self.plan, self.pace = with_steps(self.plan, choice), pace
         self.recipe, self.total, self.health = self.plan.recipe, choice.value, Health()
-        del self.learner  # free its memory before another is built
+        del self.learner  # free its memory before another is built; a cached method of it refers to it in a circle
+        gc.collect()
         self.learner = self._learner()
 
     def _measure(self, limit: Limit, report_items: int) -> Pace:
@@ -372,8 +374,9 @@ class Trainer:
         embedding = min(embedding, step * windows / (FORWARDS * self.batches.size))
         checkpoint = 0.0
         if self.fabric.is_global_zero:
-            with tempfile.TemporaryDirectory(dir=self.folder) as folder:
-                checkpoint = timed(lambda: self._write_checkpoint(Path(folder), 0))
+            folder = self.folder / TRIAL  # beside the checkpoints, as another disk may be faster or slower
+            checkpoint = timed(lambda: self._write_checkpoint(folder, 0))
+            shutil.rmtree(folder)
         report = evaluation + embedding * report_items
         return Pace(step, min(logs), evaluation + embedding * (len(test) + len(train)), checkpoint, report)
 

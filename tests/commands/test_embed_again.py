@@ -139,6 +139,18 @@ def test_vectors_of_other_data_stay(counted, pictures, out, tmp_path):
     assert sorted(os.listdir(tmp_path)) == sorted([out.name, "others", "pictures"])
 
 
+def test_a_part_of_the_data_does_not_replace_the_whole(digits, tmp_path, out):
+    whole, part = tmp_path / "whole.npy", tmp_path / "part.npy"
+    pixels = data.open("digits").array[:30, 0]
+    np.save(whole, pixels)
+    np.save(part, pixels[:20])
+    digits.embed(whole, out)
+    before = out.read_bytes()
+    with pytest.raises(ValueError, match=r"which exists and was made from .*whole.npy: 10 of its vectors are of items"):
+        digits.embed(part, out)
+    assert out.read_bytes() == before
+
+
 def test_a_file_from_before_there_were_digests_stays(counted, pictures, tmp_path, monkeypatch):
     out = tmp_path / "v.npz"
     monkeypatch.setattr(module, "DIGESTED", None)

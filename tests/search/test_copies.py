@@ -80,3 +80,11 @@ def test_large_data_are_compared_in_part_and_that_is_said(monkeypatch):
 @pytest.mark.parametrize("rows", [torch.zeros(5, 3), torch.ones(5, 3), torch.ones(1, 3)])
 def test_constant_features_are_no_near_copies(rows):
     assert list(module._near(rows, rows)) == []
+
+
+@pytest.mark.parametrize("width", [1, 2, 8])
+def test_rows_of_few_features_are_not_taken_for_copies_of_each_other(width):
+    """Different rows of few features have nearly the same direction by chance."""
+    items = data.open(rng.normal(size=(60, width)).astype(np.float32))
+    found = copies(items, TRAIN, items, TEST, features(items.array))
+    assert (found.exact, found.near) == ((), ())

@@ -211,3 +211,22 @@ def test_a_recipe_file_that_names_epochs_means_them(tmp_path):
     run = likewise.train(vectors(), recipe=recipe, out=tmp_path / "run", progress=False)
     assert (run.recipe.training.epochs, run.recipe.training.steps) == (3, 0)
     assert run.metrics[-1]["step"] == 3 * (72 // 16)
+
+
+def test_opening_the_data_does_not_shorten_a_run_of_the_usual_length(monkeypatch):
+    began = clock.now()
+    monkeypatch.setattr(clock, "now", lambda: began + 3600.0)  # the first decoding took an hour
+    assert UsualLimit(10, began).left > 9 * 60 > Limit(10, began).left
+
+
+def test_epochs_that_are_set_count_more_than_the_steps_in_a_recipe_file(tmp_path):
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text('method = "moco"\n[training]\nsteps = 50\nbatch_size = 16\n[encoder]\nname = "mlp"\n')
+    settings = {"training.epochs": 1}
+    run = likewise.train(vectors(), recipe=recipe, settings=settings, out=tmp_path / "run", progress=False)
+    assert run.metrics[-1]["step"] == 72 // 16
+
+
+def test_a_run_that_was_killed_while_its_speed_was_measured_does_not_block_its_folder(tmp_path):
+    (tmp_path / "run" / ".trial").mkdir(parents=True)
+    assert trained(tmp_path / "run", settings={"training.steps": 2}).metrics[-1]["step"] == 2

@@ -381,7 +381,7 @@ def test_a_rank_that_dies_ends_the_other_with_one_sentence(tmp_path, rank):
     assert "Traceback" not in process.stderr
     assert [line for line in process.stderr.splitlines() if line.startswith("likewise: ")] == [
         f"likewise: rank {rank} died, so the others ended too: look above for its error, and check whether "
-        "memory ran out; --resume continues the run"
+        "memory ran out; --resume continues the run (see docs/guide/reading-a-run.md#a-rank-died)"
     ]
     assert not (tmp_path / "run" / "encoder.safetensors").exists()
 
