@@ -93,14 +93,16 @@ def judge(ready: Plan, embeddings: Tensor) -> dict[str, float]:
     }
 
 
-def words(train: int, test: int, head: str = f"{SETTINGS['encoder.head']} head") -> str:
+def words(train: int, test: int, head: str = f"{SETTINGS['encoder.head']} head", seeds: tuple[int, ...] = SEEDS) -> str:
     """What every figure depends on, and the same in all studies of digits."""
-    seeds = " and ".join(map(str, SEEDS))
+    named = " and ".join(map(str, seeds))
+    split = f"another split for each of the seeds {named}" if len(seeds) > 1 else f"seed {named}"
+    mean = "; the mean over the seeds, and each in brackets" if len(seeds) > 1 else ""
     return (
         f"`{SOURCE}`, {SETTINGS['data.size']}×{SETTINGS['data.size']} pixels, {train:,} images to train on, {test:,} "
-        f"held out, another split for each of the seeds {seeds}; {SETTINGS['encoder.name']} (small stem), "
+        f"held out, {split}; {SETTINGS['encoder.name']} (small stem), "
         f"{head} to 128, greyscale augmentations, AdamW at {SETTINGS['optimizer.lr']:g}, "
         "cosine schedule. Figures are of the backbone's features after the last step: weighted k-NN "
         f"(k {K}, T {VOTE:g}, all {train:,} labels), and the nearest class mean of {PER_CLASS} labels a class "
-        f"(mean of {DRAWS} draws); the mean over the seeds, and each in brackets."
+        f"(mean of {DRAWS} draws){mean}."
     )

@@ -161,7 +161,7 @@ def by_minutes(folder):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(clock, "now", lambda: next(tenths) / 10)
         settings = settings | {"training.steps": 0}
-        trained = likewise.train(source, method=method, out=folder, settings=settings, minutes=0.25, progress=False)
+        trained = likewise.train(source, method=method, out=folder, settings=settings, minutes=0.6, progress=False)
     return trained.recipe.training.steps
 
 
