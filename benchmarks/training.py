@@ -35,7 +35,7 @@ from likewise.training import plan
 from likewise.training.progress import Observer
 from likewise.training.trainer import Trainer
 
-SIZE, BATCH, ITEMS, EPOCHS, ROUNDS = 32, 256, 4096, 3, 3
+SIZE, BATCH, ITEMS, EPOCHS, ROUNDS = 32, 256, 4096, 6, 3
 STRETCH = 4  # steps between two rows of the metrics; they divide an epoch
 PEERS = {"lightly, no loader workers": 0, "lightly, 2 loader workers": 2}
 FASTER = {"simclr": 1.8, "moco": 2.1}  # wanted, over the whole run, than the better of lightly's two

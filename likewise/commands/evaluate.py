@@ -233,7 +233,8 @@ def embed(representation: Representation, known: Sample, tested: Sample, viewed:
         sides = [representation.embed_view(tested.items, viewed, side) for side in ("first", "second")]
         if sides[0] is not None and sides[1] is not None:
             views, keys = (sides[0][0], sides[1][0]), (sides[0][1], sides[1][1])
-    return Embedded(known.through(representation), tested.through(representation), views, keys)
+    vectors = known.through(representation), tested.through(representation)
+    return Embedded(*representation.scaled(known.items, *vectors), views, keys)
 
 
 def prompts_of(names: str | Path | Sequence[str], classes: Sequence[str], templates: Sequence[str]) -> list[list[str]]:

@@ -38,6 +38,10 @@ class Representation:
         """Return the vectors of single frames of sequences, (m, d)."""
         raise NotImplementedError
 
+    def scaled(self, items: Items, train: Tensor, test: Tensor) -> tuple[Tensor, Tensor]:
+        """Return vectors of training and test items on the scale on which they are compared."""
+        return train, test
+
     def embed_text(self, texts: Sequence[str]) -> Tensor | None:
         """Return the vectors of texts, in the space of the items' vectors."""
         return None
@@ -65,6 +69,9 @@ class Baseline(Representation):
 
     def embed_frames(self, items: Items, ids: Ids, frames: Frames) -> Tensor:
         return self._modality(items).baseline_of_frames(items.main, ids, frames, self.hop)
+
+    def scaled(self, items: Items, train: Tensor, test: Tensor) -> tuple[Tensor, Tensor]:
+        return self._modality(items).scaled_baseline(train, test)
 
     def _modality(self, items: Items) -> Modality:
         return modalities.of(items.main) if self.encoder is None else self.encoder.modality

@@ -185,6 +185,13 @@ class Modality:
         """Return features without learning, (n, d), that embeddings are compared with."""
         raise NotImplementedError
 
+    def scaled_baseline(self, train: Tensor, test: Tensor) -> tuple[Tensor, Tensor]:
+        """Return baseline features of training and test items on the scale on which they are compared.
+
+        Features with different units are standardised by the training items, as anybody who used them would do.
+        """
+        return train, test
+
     def baseline_of_views(self, views: Tensor, augmentation: Augmentation) -> Tensor | None:
         """Return baseline features (n, d) of augmented views; None if there are none."""
         return views.flatten(1)
@@ -246,6 +253,16 @@ class Modality:
     def lengths(self, part: Part) -> tuple[str, NDArray[np.float32]] | None:
         """Return the unit and the lengths of the rows; None if all rows have the same length."""
         return None
+
+
+def standardised(train: Tensor, test: Tensor) -> tuple[Tensor, Tensor]:
+    """Return features (n, d) of training and (m, d) of test items, with mean 0 and deviation 1 over the training items.
+
+    Features that do not vary in the training items become 0.
+    """
+    centre, deviation = train.mean(dim=0), train.std(dim=0, correction=0)
+    scale = torch.where(deviation > 0, 1 / deviation, 0)
+    return (train - centre) * scale, (test - centre) * scale
 
 
 def accelerated(large: str, small: str) -> tuple[str, str]:

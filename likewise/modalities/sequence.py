@@ -18,7 +18,7 @@ from likewise import encoders
 from likewise.data import DataError, Items
 from likewise.data.parts import PIECE, Ids, Part, RaggedPart
 from likewise.encoders import SEQUENCE_ENCODERS, hop_of
-from likewise.modalities.modality import BATCHES, About, Choice, Exported, Modality, counted
+from likewise.modalities.modality import BATCHES, About, Choice, Exported, Modality, counted, standardised
 from likewise.modalities.tiles import Tiles
 from likewise.randomness import generator
 from likewise.recipe import Recipe, RecipeError, check_choice
@@ -145,6 +145,9 @@ class SequenceModality(Modality):
 
     def describe_features(self, recipe: Recipe, about: About, layer: str) -> str:
         return f"{layer} of {recipe.encoder.name} with {recipe.encoder.context} context"
+
+    def scaled_baseline(self, train: Tensor, test: Tensor) -> tuple[Tensor, Tensor]:
+        return standardised(train, test)
 
     def baseline_of_views(self, views: Tensor, augmentation: Augmentation) -> Tensor | None:
         return None

@@ -13,7 +13,7 @@ from likewise import encoders
 from likewise.data import Items
 from likewise.data.items import VECTOR
 from likewise.data.parts import Ids, Part, spread
-from likewise.modalities.modality import BATCHES, About, Choice, Exported, Modality
+from likewise.modalities.modality import BATCHES, About, Choice, Exported, Modality, standardised
 from likewise.modalities.tiles import Tiles, shrunk
 from likewise.randomness import generator
 from likewise.recipe import Recipe
@@ -73,6 +73,9 @@ class VectorModality(Modality):
 
     def baseline(self, part: Part, ids: Ids) -> Tensor:
         return torch.from_numpy(part[ids]).float()
+
+    def scaled_baseline(self, train: Tensor, test: Tensor) -> tuple[Tensor, Tensor]:
+        return standardised(train, test)
 
     def exported(self, network: nn.Sequential, recipe: Recipe, about: About, plain: Augmentation) -> Exported:
         size, rng = about["size"], generator(0, "export")

@@ -107,9 +107,10 @@ def measured(trainer: Trainer, looked: Looked, learned: Rows) -> Measured:
     items, modality = trainer.plan.items, modalities.of(trainer.plan.items.main)
     untrained = build_untrained(trainer.recipe, trainer.about).to(place_of(trainer.learner.tower).device)
     with_known = looked.labels is not None
-    raw = Rows(
-        modality.baseline(items.main, looked.ids), modality.baseline(items.main, looked.known) if with_known else None
-    )
+    features_of_looked = modality.baseline(items.main, looked.ids)
+    features_of_known = modality.baseline(items.main, looked.known) if with_known else features_of_looked
+    known, rows = modality.scaled_baseline(features_of_known, features_of_looked)
+    raw = Rows(rows, known if with_known else None)
     return Measured(
         _figures(learned, looked),
         _figures(raw, looked),

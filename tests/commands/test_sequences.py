@@ -140,7 +140,9 @@ def test_columns_pick_other_labels(heard, by_pitch, tones):
     assert by_player["MFCC statistics"]["geometry"] == by_pitch["MFCC statistics"]["geometry"], "the same items"
     assert by_player["MFCC statistics"]["retrieval"] != by_pitch["MFCC statistics"]["retrieval"], "by other labels"
     labels = torch.from_numpy(items.labels)
-    expected = knn(vectors[train], labels[train], vectors[test], labels[test])
+    scale = vectors[train].mean(dim=0), vectors[train].std(dim=0, correction=0)
+    known, tested = ((vectors[part] - scale[0]) / scale[1] for part in (train, test))
+    expected = knn(known, labels[train], tested, labels[test])
     assert by_player["MFCC statistics"]["knn"]["accuracy"] == expected.accuracy
     as_json = command("evaluate", heard, "--column", "y=player", "--json")
     assert json.loads(as_json.stdout) == json.loads(json.dumps(by_player))
@@ -152,6 +154,21 @@ def test_columns_pick_other_labels(heard, by_pitch, tones):
 def test_anyones_encoder_of_sequences_is_measured_too():
     found = likewise.evaluate("tests.training.plain_encoder:of_sequences", series(60), progress=False)
     assert list(found)[1:] == ["channel statistics", "tests.training.plain_encoder:of_sequences"]
+
+
+def test_a_loud_sensor_does_not_drown_a_quiet_one_in_the_baseline():
+    rng = np.random.default_rng(0)
+    labels = np.arange(80) % 2
+    quiet = labels[:, None] * 0.01 + rng.normal(0, 0.001, (80, 64))
+    loud = rng.normal(0, 100, (80, 1)) + rng.normal(0, 1, (80, 64))
+    x = np.stack([quiet, loud, np.zeros((80, 64))], axis=2).astype(np.float32)
+    encoder = "tests.training.plain_encoder:of_sequences"
+    found = likewise.evaluate(encoder, {"x": x, "y": labels, "is_test": np.arange(80) >= 60}, progress=False)
+    assert found["channel statistics"]["knn"]["accuracy"] == 1.0
+    items = data.open({"x": x}, progress=False)
+    loudest = modalities.of(items.main).baseline(items.main, np.arange(80))
+    parts = loudest[:60], torch.from_numpy(labels[:60]), loudest[60:], torch.from_numpy(labels[60:])
+    assert knn(*parts).accuracy < 0.8, "unscaled, the loud channel decides"
 
 
 def test_mistakes_are_one_sentence(heard, tones, moved, run):
