@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from likewise.encoders.convolutions import Conv1x1, Conv3x3
 from likewise.encoders.inputs import check_images, check_known, check_whole
 
 Stem = Literal["imagenet", "small"]
@@ -27,9 +28,9 @@ class BasicBlock(nn.Module):
 
     def __init__(self, channels: int, width: int, stride: int) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(channels, width, 3, stride, padding=1, bias=False)
+        self.conv1 = Conv3x3(channels, width, stride)
         self.bn1 = nn.BatchNorm2d(width)
-        self.conv2 = nn.Conv2d(width, width, 3, padding=1, bias=False)
+        self.conv2 = Conv3x3(width, width)
         self.bn2 = nn.BatchNorm2d(width)
         self.downsample = _shortcut(channels, width, stride)
 
@@ -48,11 +49,11 @@ class Bottleneck(nn.Module):
     def __init__(self, channels: int, width: int, stride: int) -> None:
         super().__init__()
         wide = width * self.expansion
-        self.conv1 = nn.Conv2d(channels, width, 1, bias=False)
+        self.conv1 = Conv1x1(channels, width)
         self.bn1 = nn.BatchNorm2d(width)
-        self.conv2 = nn.Conv2d(width, width, 3, stride, padding=1, bias=False)
+        self.conv2 = Conv3x3(width, width, stride)
         self.bn2 = nn.BatchNorm2d(width)
-        self.conv3 = nn.Conv2d(width, wide, 1, bias=False)
+        self.conv3 = Conv1x1(width, wide)
         self.bn3 = nn.BatchNorm2d(wide)
         self.downsample = _shortcut(channels, wide, stride)
 
@@ -68,7 +69,7 @@ def _shortcut(channels: int, width: int, stride: int) -> nn.Sequential | None:
     """Return the shortcut around a block; None if it is the identity."""
     if stride == 1 and channels == width:
         return None
-    return nn.Sequential(nn.Conv2d(channels, width, 1, stride, bias=False), nn.BatchNorm2d(width))
+    return nn.Sequential(Conv1x1(channels, width, stride), nn.BatchNorm2d(width))
 
 
 class ResNet(nn.Module):
@@ -89,11 +90,7 @@ class ResNet(nn.Module):
         check_whole("channels", channels)
         check_known("stem", stem, STEMS)
         small = stem == "small"
-        self.conv1 = (
-            nn.Conv2d(channels, first, 3, 1, padding=1, bias=False)
-            if small
-            else nn.Conv2d(channels, first, 7, 2, padding=3, bias=False)
-        )
+        self.conv1 = Conv3x3(channels, first) if small else nn.Conv2d(channels, first, 7, 2, padding=3, bias=False)
         self.bn1 = nn.BatchNorm2d(first)
         self.maxpool = nn.Identity() if small else nn.MaxPool2d(3, 2, padding=1)
         width_in = first
