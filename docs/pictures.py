@@ -130,8 +130,9 @@ def draw_sounds(folder: Path) -> None:
     augmentation = DisturbedSounds((0.0,), (1.0,))
     both, beginning = np.array([0, 400]), np.zeros(2, dtype=np.int64)
     pair = torch.from_numpy(part.windows(both, beginning, 8000))
-    items = pair.repeat(VIEWS, 1, 1)  # a window's neighbour in the batch is the other recording
-    made = augmentation.apply(items, augmentation.draw(2 * VIEWS, generator(0, "first view")))[::2]
+    group = pair[[0, 1, 1, 1]]  # the first window of each group is mixed with one of the others
+    items = group.repeat(VIEWS, 1, 1)
+    made = augmentation.apply(items, augmentation.draw(len(items), generator(0, "first view")))[:: len(group)]
     tiles = modality.pictures_of_views(torch.cat([pair[:1], made]), augmentation, part)
     save(strip_of([Image.fromarray(tile) for tile in tiles]), folder / "views-sound.png", 256)
 

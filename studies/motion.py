@@ -126,7 +126,8 @@ def write(found: Found, plain: dict[float, Runs], tested: int, total: int) -> No
         picture(
             STUDY, "Accuracy of each draw, from scratch and pre-trained", 9.6, 4.0, lambda f: draw_points(f, found)
         ),
-        "Pre-training wins: " + "; ".join(wins) + ".",
+        "Pre-training wins: " + "; ".join(wins) + ". Channel statistics are probed as they are, where `evaluate` "
+        "standardises them.",
     ]
     write_section("Motion", parts)
     print("\n" + "\n\n".join(parts[2:]))

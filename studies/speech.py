@@ -170,7 +170,7 @@ def write(known: dict[str, Runs], learned: Runs, line: dict[int, Runs]) -> None:
         f"Cepstra by hand are hard to beat on clean digits: their statistics reach {mean(cepstra, 'digit'):.3f} and "
         f"{mean(cepstra, 'speaker'):.3f}, where `cpc` reaches {mean(learned, 'digit'):.3f} and "
         f"{mean(learned, 'speaker'):.3f}; on speakers never heard {mean(cepstra, 'unheard'):.3f} against "
-        f"{mean(learned, 'unheard'):.3f}.",
+        f"{mean(learned, 'unheard'):.3f}. They are probed as they are, where `evaluate` standardises them.",
     ]
     write_section("Speech", parts)
     print("\n" + "\n\n".join(parts[2:]))

@@ -150,7 +150,9 @@ def evaluate(
     representations = subject.representations(known.items, known.ids, by == "frame")
     for number, (name, representation) in enumerate(representations.items(), 1):
         with observer.waiting_for(f"evaluating: {name} ({number}/{len(representations)})"):
-            embedded = words.added(embed(representation, known, tested, viewed), representation)
+            unscaled = embed(representation, known, tested, viewed)
+            train_vectors, test_vectors = representation.scaled(known.items, unscaled.train, unscaled.test)
+            embedded = words.added(replace(unscaled, train=train_vectors, test=test_vectors), representation)
             try:
                 figures = measure(embedded, known.labels, tested.labels, **protocol)  # type: ignore[arg-type]
             except ValueError as error:
@@ -158,7 +160,7 @@ def evaluate(
             results[name] = figures.as_dict()
             if number == 1 and by == "item" and which != NONE_HELD_OUT:
                 # The first of several is the baseline. Vectors of an encoder may be alike without being copies.
-                features = (embedded.train, embedded.test) if len(representations) > 1 else None
+                features = (unscaled.train, unscaled.test) if len(representations) > 1 else None
                 found = copies(known.items, known.ids, tested.items, tested.ids, features)
                 notes.append(in_words(found, known.items, tested.items))
     *rivals, learned = (row for name, row in results.items() if name != "about")
@@ -233,8 +235,7 @@ def embed(representation: Representation, known: Sample, tested: Sample, viewed:
         sides = [representation.embed_view(tested.items, viewed, side) for side in ("first", "second")]
         if sides[0] is not None and sides[1] is not None:
             views, keys = (sides[0][0], sides[1][0]), (sides[0][1], sides[1][1])
-    vectors = known.through(representation), tested.through(representation)
-    return Embedded(*representation.scaled(known.items, *vectors), views, keys)
+    return Embedded(known.through(representation), tested.through(representation), views, keys)
 
 
 def prompts_of(names: str | Path | Sequence[str], classes: Sequence[str], templates: Sequence[str]) -> list[list[str]]:

@@ -8,6 +8,7 @@ import numpy as np
 
 from likewise.data import arrays
 from likewise.data.archives import open_npz
+from likewise.data.arrow import arrow_errors
 from likewise.data.builtin import needed
 from likewise.data.items import VECTOR, DataError, Items
 from likewise.data.memory import check_fits
@@ -86,7 +87,7 @@ def _parquet(path: Path) -> dict[str, Any]:
         table = parquet.read_table(path, columns=list(columns.values()))
     except DataError:
         raise
-    except (OSError, ValueError) as error:  # pyarrow's errors derive from these two
+    except arrow_errors() as error:
         raise DataError(f"cannot read {path}: {' '.join(str(error).split())[:200]}") from None
     arrays_by_role: dict[str, Any] = {}
     for role, name in columns.items():

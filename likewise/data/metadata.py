@@ -37,7 +37,7 @@ CAPTION_FILES = ("captions.jsonl", "captions.csv")
 METADATA_FILES = ("metadata.jsonl", "metadata.csv")
 IMAGES = ("image", "path", "file", "file_name", "filename")
 USUAL_TEXTS = tuple((name,) for name in TEXTS)
-WHOLE = re.compile(r"-?\d+")
+WHOLE = re.compile(r"-?(0|[1-9]\d*)")  # not 007, which is a name
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,7 @@ class Lists:
     # Names that the columns of captions may have: the first tuple counts of which any column holds a caption. If there
     # are none, the images have no captions.
     texts: tuple[tuple[str, ...], ...]
+    ignored: tuple[str, ...] = ()  # paths of files by one of the usual names that are about something else
 
     @property
     def images(self) -> tuple[str, ...]:
@@ -82,10 +83,13 @@ def metadata_of(root: Path, files: Sequence[File], name: str, columns: Mapping[s
             raise DataError(f"expected one of {' and '.join(METADATA_FILES)} in {where}, got both")
     metadata_files = [file for in_folder in by_folder.values() for file in in_folder]
     images = _image_columns(columns)
-    has_captions = any(_has_captions(root / file.path, images) for file in metadata_files)
-    if not metadata_files or not (has_captions or columns):
+    captioning = [file for file in metadata_files if _has_captions(root / file.path, images)]
+    if not metadata_files or not (captioning or columns):
         return None
-    return _lists(metadata_files, columns, usual=USUAL_TEXTS if has_captions else ())
+    if columns:  # the user says that they matter, so a file without these columns is an error
+        return _lists(metadata_files, columns, usual=USUAL_TEXTS if captioning else ())
+    ignored = tuple(file.path for file in metadata_files if file not in captioning)
+    return replace(_lists(captioning, columns, usual=USUAL_TEXTS), ignored=ignored)
 
 
 def _lists(files: Sequence[File], columns: Mapping[str, str], usual: tuple[tuple[str, ...], ...]) -> Lists:
@@ -124,7 +128,7 @@ def listing(root: Path, lists: Lists, files: Sequence[File], skipped: tuple[Skip
     known: dict[str, _Known] = {}
     unusable: dict[str, str] = {}
     seen: set[str] = set()  # names of columns
-    notes: tuple[str, ...] = ()
+    notes = tuple(f"{path} is not read: it has no column of images and one of captions" for path in lists.ignored)
     for file in lists.files:
         try:
             skips, said = _read(root, file, lists, frozenset(images), known, unusable, seen, name)

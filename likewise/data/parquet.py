@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from likewise.data.arrow import arrow_errors
 from likewise.data.builtin import needed
 from likewise.data.captions import TEXTS, clean, none_if_empty
 from likewise.data.cells import NUMBERS
@@ -98,7 +99,7 @@ class _Table:
                 sizes = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
         except DataError:
             raise
-        except (OSError, ValueError) as error:  # Arrow's errors derive from these two
+        except arrow_errors() as error:
             raise DataError(f"cannot read {path}: {' '.join(str(error).split())[:200]}") from None
         firsts = [first for first, size in zip(np.cumsum([0, *sizes]).tolist(), sizes, strict=False) if size]
         known: dict[str, list[Any]] = {role: [None] * sum(sizes) for role in ("y", "group", "is_test")}
@@ -128,8 +129,9 @@ class _Table:
                         row += len(cells)
                         if not wanted:
                             break
-                except (OSError, ValueError) as error:  # damaged: the rest of this row group is lost, others are read
-                    yield from [partial(_raise, error)] * len(wanted)
+                except arrow_errors() as error:  # damaged: the rest of this row group is lost, others are read
+                    known = error if isinstance(error, OSError | ValueError) else ValueError(str(error))
+                    yield from [partial(_raise, known)] * len(wanted)
 
 
 def _cell(cell: Any) -> Opener:

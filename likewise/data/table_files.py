@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from likewise.data.arrow import arrow_errors
 from likewise.data.builtin import needed
 from likewise.data.cells import TEXTS, number
 from likewise.data.items import DataError
@@ -70,7 +71,7 @@ def look_into(path: Path) -> Csv | Parquet:
         return _look_into_csv(path) if path.suffix.lower() == ".csv" else _look_into_parquet(path)
     except DataError:
         raise
-    except (OSError, ValueError) as error:  # Arrow's errors derive from these two
+    except arrow_errors() as error:
         raise UnreadableError(_words(error)) from None
 
 
@@ -131,7 +132,9 @@ def _read(read: Callable[[], Any]) -> Any:
         names = [name.strip() for name in table.column_names]
     except DataError:
         raise
-    except (OSError, ValueError, MemoryError) as error:  # a damaged Parquet file may declare gigabytes
+    except MemoryError as error:  # a damaged Parquet file may declare gigabytes
+        raise UnreadableError(_words(error)) from None
+    except arrow_errors() as error:
         raise UnreadableError(_words(error)) from None
     if all(number(name) == number(name) for name in names):  # true if all names are numbers: NaN does not equal itself
         raise UnreadableError("its first line must name the columns")

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from likewise.data import stretches
+from likewise.data.arrow import arrow_errors
 from likewise.data.builtin import needed
 from likewise.data.cells import TEXTS, Cell, coded, kind_of, numbers, one_each
 from likewise.data.columns import check_roles
@@ -88,7 +89,7 @@ def is_table(path: Path, columns: Mapping[str, str]) -> bool:
     parquet = needed("pyarrow.parquet", "Parquet", "parquet")
     try:
         schema = parquet.read_schema(path)
-    except (OSError, ValueError):  # the reader of images will report the error
+    except arrow_errors():  # the reader of images will report the error
         return False
     if any("binary" in str(kind) for kind in schema.types):
         return False
@@ -105,13 +106,10 @@ def from_file(path: Path, name: str, columns: Mapping[str, str], filling: Fillin
         check_roles({role: key for role, key in columns.items() if role != CHANNELS}, ROLES, table.column_names, name)
         for channel in named_channels(columns, table.column_names):
             check_roles({CHANNELS: channel}, ROLES, table.column_names, name)
-        part = _part(table, path.name, columns, functools.partial(_into_stretches, name))
+        part, about_log = _only_part(table, path.name, name, columns)
     except UnreadableError as error:
         raise DataError(f"cannot read {name}: {error}") from None
-    known = _columns_of([part])
-    if "sequence" not in roles_of(table, columns):
-        known |= {"consecutive": len(part.lengths) > 1, "notes": (stretches.note(part.lengths),)}
-    return _joined([part], name, part.names or [part.file], (), filling, known)
+    return _joined([part], name, part.names or [part.file], (), filling, _columns_of([part]) | about_log)
 
 
 def from_folder(
@@ -122,9 +120,13 @@ def from_folder(
     filling: Filling,
     skipped: tuple[Skipped, ...] = (),
 ) -> Sequences:
-    """Return the sequences of all tables of a folder, labelled by a column, else by class folders."""
+    """Return the sequences of all tables of a folder, labelled by a column, else by class folders.
+
+    A table without a column of sequences is one sequence, or, if it is the only one, one log.
+    """
     readable = []
     parts: list[_Part] = []
+    about_log: dict[str, Any] = {}
     for file in table_files:
         try:
             readable.append((file.path, look_into(root / file.path)))
@@ -134,7 +136,11 @@ def from_folder(
     check_fits(largest + sum(afterwards(table) for _, table in readable), name)
     for path, table in readable:
         try:
-            parts.append(_part(table.read(), path, columns, _as_one_sequence))
+            if len(readable) == 1:
+                part, about_log = _only_part(table.read(), path, f"{name}{path}", columns)
+            else:
+                part = _part(table.read(), path, columns, _as_one_sequence)
+            parts.append(part)
         except UnreadableError as error:
             skipped += (Skipped(path, str(error)),)
     if not parts:
@@ -146,7 +152,16 @@ def from_folder(
             skipped += (Skipped(part.file, reason[:200]),)
     parts = [part for part in parts if part.channels == channels]
     paths = [path for part in parts for path in part.paths]
-    return _joined(parts, name, paths, skipped, filling, _by_folders(parts) | _columns_of(parts))
+    known = _by_folders(parts) | _columns_of(parts) | about_log
+    return _joined(parts, name, paths, skipped, filling, known)
+
+
+def _only_part(table: Any, path: str, name: str, columns: Mapping[str, str]) -> tuple[_Part, dict[str, Any]]:
+    """Return the sequences of the only table, or the stretches of the log that it is, and what to say of a log."""
+    part = _part(table, path, columns, functools.partial(_into_stretches, name))
+    if "sequence" in roles_of(table, columns):
+        return part, {}
+    return part, {"consecutive": len(part.lengths) > 1, "notes": (stretches.note(part.lengths),)}
 
 
 def _joined(

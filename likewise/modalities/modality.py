@@ -17,6 +17,7 @@ from likewise.recipe import Recipe, RecipeError
 from likewise.views.augmentation import Augmentation
 
 BATCHES = (1, 3, 8)  # batch sizes that every exported file is tested with
+ROUNDING = 1e-6  # a deviation below this share of the largest value is rounding of float32
 About = Mapping[str, Any]  # what is saved beside the weights: kind, channels, size, mean, std, …
 
 
@@ -258,11 +259,12 @@ class Modality:
 def standardised(train: Tensor, test: Tensor) -> tuple[Tensor, Tensor]:
     """Return features (n, d) of training and (m, d) of test items, with mean 0 and deviation 1 over the training items.
 
-    Features that do not vary in the training items become 0.
+    Features that do not vary in the training items, up to rounding, become 0.
     """
     centre, deviation = train.mean(dim=0), train.std(dim=0, correction=0)
-    scale = torch.where(deviation > 0, 1 / deviation, 0)
-    return (train - centre) * scale, (test - centre) * scale
+    varies = deviation > ROUNDING * train.abs().amax(dim=0)
+    divisor = deviation.where(varies, torch.inf)
+    return (train - centre) / divisor, (test - centre) / divisor
 
 
 def accelerated(large: str, small: str) -> tuple[str, str]:

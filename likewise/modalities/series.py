@@ -77,10 +77,12 @@ class SeriesModality(SequenceModality):
 
 def _channel_statistics(sequence: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return mean, deviation, quartiles, extremes and mean step of every channel, (8 c,)."""
-    steps = np.abs(np.diff(sequence, axis=0, prepend=sequence[:1]))
+    first = sequence[:1]
+    moved = sequence - first  # so that the deviation of a constant channel is 0, and not what rounding leaves
+    steps = np.abs(np.diff(sequence, axis=0, prepend=first))
     quantiles = np.quantile(sequence, [0, 0.25, 0.5, 0.75, 1], axis=0)
     statistics: NDArray[np.float32] = np.concatenate(
-        [sequence.mean(axis=0), sequence.std(axis=0), *quantiles, steps.mean(axis=0)]
+        [first[0] + moved.mean(axis=0), moved.std(axis=0), *quantiles, steps.mean(axis=0)]
     )
     return statistics
 

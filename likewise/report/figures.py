@@ -107,9 +107,9 @@ def measured(trainer: Trainer, looked: Looked, learned: Rows) -> Measured:
     items, modality = trainer.plan.items, modalities.of(trainer.plan.items.main)
     untrained = build_untrained(trainer.recipe, trainer.about).to(place_of(trainer.learner.tower).device)
     with_known = looked.labels is not None
-    features_of_looked = modality.baseline(items.main, looked.ids)
-    features_of_known = modality.baseline(items.main, looked.known) if with_known else features_of_looked
-    known, rows = modality.scaled_baseline(features_of_known, features_of_looked)
+    known, rows = modality.scaled_baseline(
+        modality.baseline(items.main, looked.known), modality.baseline(items.main, looked.ids)
+    )
     raw = Rows(rows, known if with_known else None)
     return Measured(
         _figures(learned, looked),

@@ -31,7 +31,7 @@ from likewise.randomness import generator, number
 from likewise.recipe import Recipe, RecipeError
 from likewise.training import optimizers, schedule
 from likewise.training.batches import Batches
-from likewise.views import Draws
+from likewise.views import Augmentation, Draws
 
 ALL = slice(None)
 Side = Callable[[], Tensor]  # returns the views of one side of a batch
@@ -48,6 +48,17 @@ class Model(nn.Module):
     def forward(self, inputs: Inputs, parts: Sequence[slice]) -> list[Any]:
         """Return the tower's output for each part of a batch."""
         return in_parts(self.tower, inputs, parts)
+
+
+def check_parts(augmentation: Augmentation, recipe: Recipe, size: int) -> None:
+    """Refuse parts of a batch that would separate rows whose views depend on each other."""
+    together, count = augmentation.together, ranks.count()
+    what = f"because preset {recipe.pairs.preset} mixes {together} items with each other"
+    if recipe.training.chunk % together:
+        raise RecipeError(f"training.chunk must be a multiple of {together}, {what}, got {recipe.training.chunk}")
+    if count > 1 and size // count % together:
+        multiple = f"{together} for each of {count} ranks"
+        raise RecipeError(f"training.batch_size must be a multiple of {multiple}, {what}, got {size}")
 
 
 def in_parts(tower: nn.Module, inputs: Inputs, parts: Sequence[slice]) -> list[Any]:
@@ -100,6 +111,7 @@ class Learner:
         self.loss_kind, self.key_source = LOSSES[recipe.loss.kind], KEYS[recipe.keys.by]
         modality = MODALITIES[about["modality"]]
         self.augmentation = modality.augmentation(recipe, about)
+        check_parts(self.augmentation, recipe, batches.size)
         tower = build_tower(recipe, about)
         if recipe.training.chunk and has_batch_norm(tower):
             raise RecipeError(

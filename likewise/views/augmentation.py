@@ -44,6 +44,14 @@ class Augmentation(Protocol):
     @property
     def std(self) -> tuple[float, ...]: ...
 
+    @property
+    def together(self) -> int:
+        """The number of consecutive rows whose views depend on each other; 1 if every view depends on its row alone.
+
+        Parts of a batch that are augmented separately must begin at multiples of it.
+        """
+        ...
+
     def draw(self, n: int, rng: torch.Generator) -> Draws: ...
 
     def apply(self, items: Tensor, draws: Draws) -> Tensor: ...

@@ -13,12 +13,15 @@ from likewise.views.augmentation import Draws
 from likewise.views.crops import uniform
 from likewise.views.windows import PlainWindows
 
+GROUP = 4  # consecutive rows that are mixed with each other; a power of 2, so that XOR with 1 to 3 stays in the group
+
 
 @dataclass(frozen=True)
 class DisturbedSounds(PlainWindows):
-    """Mix each window with its neighbour in the batch, play it faster or slower, and mask a band and a stretch.
+    """Mix each window with another one of the batch, play it faster or slower, and mask a band and a stretch.
 
-    The neighbour's amplitude is multiplied by a number uniform up to `mix`. The speed is e^u, u uniform in ±`speed`;
+    Rows are mixed in groups of four consecutive ones, each with any of the other three. The other window's amplitude is
+    multiplied by a number uniform up to `mix`. The speed is e^u, u uniform in ±`speed`;
     the pitch changes with it. The loudness changes by e^u, u uniform in ±`gain`. The masked band is up to the fraction
     `band` of all frequencies wide, the masked stretch up to the fraction `stretch` of the window long.
     """
@@ -29,10 +32,15 @@ class DisturbedSounds(PlainWindows):
     band: float = 0.15
     stretch: float = 0.2
 
+    @property
+    def together(self) -> int:
+        return GROUP if self.mix else 1
+
     def draw(self, n: int, rng: torch.Generator) -> Draws:
         return Draws(
             {
                 "mix": uniform(n, low=0.0, high=self.mix, rng=rng),
+                "other": torch.randint(1, GROUP, (n,), generator=rng),
                 "speed": uniform(n, low=-self.speed, high=self.speed, rng=rng).exp(),
                 "gain": uniform(n, low=-self.gain, high=self.gain, rng=rng).exp(),
                 "start": uniform(n, low=0.0, high=1.0, rng=rng),
@@ -50,7 +58,7 @@ class DisturbedSounds(PlainWindows):
         values = {name: value.to(rows.device, torch.float32)[:, None] for name, value in draws.values.items()}
         length = (~rows.isnan().any(dim=2)).sum(dim=1, keepdim=True)  # (n, 1): samples before the padding
         filled = rows.nan_to_num(nan=0.0)
-        mixed = filled + values["mix"][:, :, None] * filled[_neighbours(len(rows), rows.device)]
+        mixed = filled + values["mix"][:, :, None] * filled[_others(draws.values["other"]).to(rows.device)]
         played, length = _played(mixed, length, values["speed"], values["start"])
         played = _without_band(played, values["band"], values["pitch"]) * values["gain"][:, :, None]
         times = torch.arange(rows.shape[1], device=rows.device)
@@ -59,9 +67,14 @@ class DisturbedSounds(PlainWindows):
         return played.masked_fill_(hidden[:, :, None], 0).masked_fill_((times >= length)[:, :, None], torch.nan)
 
 
-def _neighbours(n: int, device: torch.device) -> Tensor:
-    """Return each row's partner, (n,): 0 and 1, 2 and 3, …, which are on the same rank; the last row may be its own."""
-    return (torch.arange(n, device=device) ^ 1).clamp(max=n - 1)
+def _others(steps: Tensor) -> Tensor:
+    """Return the row that each row is mixed with, (n,), from draws of 1 to 3: another row of its group of four.
+
+    In an incomplete group at the end, a row may be mixed with itself.
+    """
+    rows = torch.arange(len(steps))
+    others = rows ^ steps
+    return torch.where(others < len(rows), others, rows)
 
 
 def _played(rows: Tensor, length: Tensor, speed: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:

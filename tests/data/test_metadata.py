@@ -77,6 +77,13 @@ def test_metadata_without_captions_change_nothing(photos, header):
     assert (len(items), items.captions, items.fingerprint) == (4, None, before.fingerprint)
 
 
+def test_metadata_of_something_else_beside_captions_are_said_and_not_read(photos):
+    write(photos / "deep" / "metadata.csv", "sensor,value\nthermometer,21\n")
+    items = data.open(write(photos / "metadata.csv", rows("text", "a dog", "a cat", "a fox")))
+    assert items.captions == (("a dog",), ("a cat",), ("a fox",))
+    assert items.notes == ("deep/metadata.csv is not read: it has no column of images and one of captions",)
+
+
 def test_a_captions_file_comes_before_metadata(photos):
     write(photos / "metadata.csv", rows("text", "x", "x", "x"))
     items = data.open(write(photos / "captions.csv", rows("caption", "a dog", "a cat")))
@@ -121,6 +128,12 @@ def test_labels_alone_leave_no_image_out(photos):
     assert items.paths == ("a.png", "b.png", "d.png", "deep/c.png")
     assert items.labels.tolist() == [10, 9, -1, 10]
     assert (items.captions, items.skipped) == (None, ())
+
+
+def test_labels_with_leading_zeros_are_names(photos):
+    write(photos / "metadata.csv", rows("label", "01", "1", "10"))
+    items = data.open(photos, columns={"y": "label"})
+    assert (items.classes, items.labels.tolist()) == (("01", "1", "10"), [0, 1, -1, 2])
 
 
 def test_the_column_of_images_by_another_name(photos):

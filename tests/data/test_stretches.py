@@ -49,6 +49,27 @@ def test_a_log_is_cut_into_stretches_in_order(opened, rows, count):
     )
 
 
+@pytest.mark.parametrize("place", ["x.csv", "machine/x.csv"])
+def test_the_only_table_of_a_folder_is_cut_as_the_table_itself(tmp_path, place):
+    path = tmp_path / "logs" / place
+    path.parent.mkdir(parents=True)
+    pa.csv.write_csv(pa.table(log(2_000)), path)
+    alone, items = data.open(path), data.open(tmp_path / "logs")
+    assert items.paths[:2] == (f"{place}#rows 0000-0099", f"{place}#rows 0100-0199")
+    assert items.notes == alone.notes
+    assert items.consecutive
+    assert items.labels is None
+    np.testing.assert_array_equal(items.array, alone.array)
+    np.testing.assert_array_equal(items.offsets, alone.offsets)
+
+
+def test_one_of_several_tables_in_a_folder_is_one_sequence(tmp_path):
+    for name in ("a", "b"):
+        pa.csv.write_csv(pa.table(log(2_000)), tmp_path / f"{name}.csv")
+    items = data.open(tmp_path)
+    assert (items.paths, items.consecutive, items.notes) == (("a.csv", "b.csv"), False, ())
+
+
 def test_stretches_are_named_by_their_rows(opened):
     items = opened(log(2_000))
     assert items.paths[:2] == ("rows 0000-0099", "rows 0100-0199")

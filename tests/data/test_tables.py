@@ -185,6 +185,17 @@ def test_a_csv_without_sequences(tmp_path, monkeypatch):
     assert refused("x.csv").startswith("cannot read x.csv: CSV parse error: Expected 2 columns, got 1")
 
 
+@pytest.mark.parametrize("error", [pa.ArrowNotImplementedError, pa.ArrowCapacityError, pa.ArrowSerializationError])
+def test_whatever_arrow_cannot_read_is_said(log, monkeypatch, error):
+    def fail(*_, **__):
+        raise error("it cannot be")
+
+    source = log(LOG)
+    monkeypatch.setattr(pa.csv, "read_csv", fail)
+    monkeypatch.setattr(pa.parquet, "read_table", fail)
+    assert refused(source) == f"cannot read {source}: it cannot be"
+
+
 def test_a_parquet_file_of_whole_numbers_is_no_series(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "x.parquet", {"a": [1, 2]})

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 import likewise
-from likewise import data
+from likewise import data, modalities
 from likewise.evaluation.interval import wilson
 from likewise.modalities.series import LINES
 from likewise.modalities.tiles import SIDE
@@ -107,6 +107,19 @@ def test_beside_each_figure_stand_its_interval_what_is_free_and_chance(moco):
     words = measured["about"]["worth"]
     assert found["worth"] == words[0].upper() + words[1:]
     assert found["worth"].startswith("Not better than raw pixels with five labels a class (")
+
+
+def test_features_in_different_units_are_standardised_as_evaluate_does(tmp_path):
+    rng, y = np.random.default_rng(0), np.arange(300) % 3
+    x = np.column_stack([y + rng.normal(0, 0.2, 300), rng.normal(0, 1000, (300, 5)).T[0], rng.normal(0, 1, (300, 4))])
+    np.savez(tmp_path / "rows.npz", x=x.astype(np.float32), y=y, is_test=np.arange(300) >= 240)
+    trainer, found = finished(tmp_path / "rows.npz", "simclr", tmp_path / "run")
+    figures = {figure["name"]: dict(figure["beside"]) for figure in found["figures"]}
+    raw = likewise.evaluate(trainer.folder, progress=False)["raw input"]
+    name = modalities.of(trainer.plan.items.main).baseline_in_words(by_frame=False)
+    assert figures["k-NN"][name] == f"{raw['knn']['accuracy']:.3f}"
+    assert raw["knn"]["accuracy"] > 0.6, "unscaled, the largest numbers would decide alone"
+    assert figures["5 labels a class"][name] == f"{raw['few_labels'][5]['accuracy']:.3f}"
 
 
 def test_few_held_out_items_are_said_to_be_few(moco, cpc):

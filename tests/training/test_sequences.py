@@ -15,10 +15,12 @@ from likewise.pairs.groups import Groups
 from likewise.pairs.views import Views
 from likewise.recipe import RecipeError
 from likewise.training.batches import Batches
+from likewise.training.learner import check_parts
 from likewise.training.plan import make_plan
 from likewise.training.plan_lines import lines
 from likewise.training.progress import Observer
 from likewise.training.trainer import Trainer
+from likewise.views.sounds import DisturbedSounds
 from tests.training.conftest import rows, whole
 from tests.waves import clips, series
 
@@ -160,6 +162,19 @@ def test_a_batch_of_which_nothing_has_a_future_teaches_nothing_and_is_no_mistake
 
 
 # What cannot work
+
+
+def test_windows_that_are_mixed_with_each_other_are_embedded_in_the_same_part(tmp_path, monkeypatch):
+    why = "because preset sound mixes 4 items with each other"
+    chunked = {"training.chunk": 6, "encoder.head": "mlp"}
+    with pytest.raises(RecipeError, match=rf"^training.chunk must be a multiple of 4, {why}, got 6$"):
+        trained(clips(), tmp_path / "chunks", "simclr", settings=chunked)
+    trained(clips(), tmp_path / "others", "simclr", settings=chunked | {"pairs.preset": "sequence"})
+    monkeypatch.setattr(ranks, "count", lambda: 4)
+    recipe = planned(clips(), "simclr").recipe
+    check_parts(DisturbedSounds((0.0,), (1.0,)), recipe, 16)
+    with pytest.raises(RecipeError, match=rf"^training.batch_size must be a multiple of 4 for each of 4 ranks, {why}"):
+        check_parts(DisturbedSounds((0.0,), (1.0,)), recipe, 24)
 
 
 def refused(source, method=None, **asked):

@@ -32,12 +32,26 @@ def test_without_changes_a_view_is_the_window_itself():
     torch.testing.assert_close(applied(sounds(), rows)[0], rows)
 
 
-def test_a_window_is_mixed_with_its_neighbour():
+def test_a_window_is_mixed_with_another_of_its_group_of_four():
+    rows, others = noise(n=64), set()
+    views, drawn = applied(sounds(mix=0.5), rows)
+    for row, (view, mix) in enumerate(zip(views, drawn["mix"].float(), strict=True)):
+        group = [other for other in range(row - row % 4, row - row % 4 + 4) if other != row]
+        (other,) = (other for other in group if torch.allclose(view, rows[row] + mix * rows[other], atol=1e-6))
+        others.add((row % 4, other % 4))
+    assert len(others) == 12, "each is mixed with each of the other three"
+    assert 0 < drawn["mix"].min() < drawn["mix"].max() < 0.5
+
+
+def test_in_an_incomplete_group_a_window_may_be_mixed_with_itself():
     rows = noise(n=5)
     views, drawn = applied(sounds(mix=0.5), rows)
-    for row, partner in enumerate([1, 0, 3, 2, 4]):
-        torch.testing.assert_close(views[row], rows[row] + drawn["mix"][row].float() * rows[partner])
-    assert 0 < drawn["mix"].min() < drawn["mix"].max() < 0.5
+    torch.testing.assert_close(views[4], rows[4] * (1 + drawn["mix"][4].float()))
+
+
+def test_two_views_of_a_window_seldom_share_their_background():
+    draws = [sounds(mix=0.5).draw(999, rng(seed)).values["other"] for seed in (0, 1)]
+    assert 0.25 < (draws[0] == draws[1]).float().mean() < 0.42
 
 
 def test_a_ramp_played_faster_or_slower_is_a_steeper_or_flatter_ramp():
@@ -90,7 +104,7 @@ def test_halves_of_a_batch_on_two_ranks_are_the_whole_batch():
 def test_draws_differ_between_rows_and_repeat_with_the_seed():
     rows, views = noise(), DisturbedSounds((0.0,), (1.0,))
     first, drawn = applied(views, rows)
-    assert all(value.unique().numel() == len(rows) for value in drawn.values())
+    assert all(value.unique().numel() == len(rows) for name, value in drawn.items() if name != "other")
     torch.testing.assert_close(applied(views, rows)[0], first, equal_nan=True, rtol=0, atol=0)
     assert not torch.equal(applied(views, rows, seed=2)[0].nan_to_num(), first.nan_to_num())
 
