@@ -36,6 +36,7 @@ FIRST_RANK = "LIKEWISE_FIRST_RANK"  # environment variable: process id of the fi
 # Global, because a process belongs to one default process group of torch.distributed.
 _processes: list[tuple[str, int]] = []  # host and process id by rank, once the ranks are connected
 _together = threading.Event()  # set while this rank cannot go on without the others
+_is_broken = threading.Event()  # set once the connection to another rank has broken
 
 
 class RankDiedError(ConnectionError):
@@ -58,7 +59,14 @@ def launch(recipe: Recipe) -> Fabric:
 
 
 def _leave() -> None:
-    """Leave the process group before the interpreter ends, or running gloo threads would abort it."""
+    """Leave the process group before the interpreter ends, or running gloo threads would abort it.
+
+    A group in which a rank died cannot be left, so then the process ends here, after what it has printed.
+    """
+    if _is_broken.is_set():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(1)
     if dist.is_initialized():
         dist.destroy_process_group()
 
@@ -115,6 +123,7 @@ def together() -> Iterator[None]:
     except RuntimeError as error:
         if ranks.count() == 1 or not _is_broken_connection(error):
             raise
+        _is_broken.set()
         dead = _dead_ranks()
         if ranks.index() != min(set(range(ranks.count())) - set(dead)):
             raise SystemExit(1) from None

@@ -32,6 +32,7 @@ from likewise.recipe import Recipe, RecipeError
 from likewise.training import optimizers, schedule
 from likewise.training.batches import Batches
 from likewise.views import Augmentation, Draws
+from likewise.views.augmentation import together
 
 ALL = slice(None)
 Side = Callable[[], Tensor]  # returns the views of one side of a batch
@@ -52,12 +53,12 @@ class Model(nn.Module):
 
 def check_parts(augmentation: Augmentation, recipe: Recipe, size: int) -> None:
     """Refuse parts of a batch that would separate rows whose views depend on each other."""
-    together, count = augmentation.together, ranks.count()
-    what = f"because preset {recipe.pairs.preset} mixes {together} items with each other"
-    if recipe.training.chunk % together:
-        raise RecipeError(f"training.chunk must be a multiple of {together}, {what}, got {recipe.training.chunk}")
-    if count > 1 and size // count % together:
-        multiple = f"{together} for each of {count} ranks"
+    rows, count = together(augmentation), ranks.count()
+    what = f"because preset {recipe.pairs.preset} mixes {rows} items with each other"
+    if recipe.training.chunk % rows:
+        raise RecipeError(f"training.chunk must be a multiple of {rows}, {what}, got {recipe.training.chunk}")
+    if count > 1 and size // count % rows:
+        multiple = f"{rows} for each of {count} ranks"
         raise RecipeError(f"training.batch_size must be a multiple of {multiple}, {what}, got {size}")
 
 

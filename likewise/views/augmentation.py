@@ -44,19 +44,19 @@ class Augmentation(Protocol):
     @property
     def std(self) -> tuple[float, ...]: ...
 
-    @property
-    def together(self) -> int:
-        """The number of consecutive rows whose views depend on each other; 1 if every view depends on its row alone.
-
-        Parts of a batch that are augmented separately must begin at multiples of it.
-        """
-        ...
-
     def draw(self, n: int, rng: torch.Generator) -> Draws: ...
 
     def apply(self, items: Tensor, draws: Draws) -> Tensor: ...
 
     def plain(self, items: Tensor) -> Tensor: ...
+
+
+def together(augmentation: Augmentation) -> int:
+    """Return the number of consecutive rows whose views depend on each other: its `together`, or 1 if it has none.
+
+    Parts of a batch that are augmented separately must begin at multiples of it.
+    """
+    return int(getattr(augmentation, "together", 1))
 
 
 def check_draws(name: str, items: Tensor, draws: Draws | None) -> None:

@@ -41,10 +41,6 @@ class PlainViews:
             got = f"{len(self.mean)} and {len(self.std)}"
             raise ValueError(f"mean and std must have {self.channels} numbers each, got {got}")
 
-    @property
-    def together(self) -> int:
-        return 1
-
     def draw(self, n: int, rng: torch.Generator) -> Draws:
         return Draws({"row": torch.arange(n)})  # no random numbers; only keeps the number of rows
 

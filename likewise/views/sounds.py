@@ -34,6 +34,7 @@ class DisturbedSounds(PlainWindows):
 
     @property
     def together(self) -> int:
+        """The number of consecutive rows whose views depend on each other."""
         return GROUP if self.mix else 1
 
     def draw(self, n: int, rng: torch.Generator) -> Draws:

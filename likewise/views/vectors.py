@@ -37,10 +37,6 @@ class VectorViews:
         std = std.where(std > 0, 1)
         return cls(vectors.shape[1], noise, dropout, tuple(mean.tolist()), tuple(std.tolist()))
 
-    @property
-    def together(self) -> int:
-        return 1
-
     def draw(self, n: int, rng: torch.Generator) -> Draws:
         noise = torch.randn(n, self.size, generator=rng, dtype=torch.float32)
         dropped = torch.rand(n, self.size, generator=rng, dtype=torch.float32) < self.dropout

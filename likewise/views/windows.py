@@ -19,10 +19,6 @@ class PlainWindows:
     mean: tuple[float, ...]
     std: tuple[float, ...]
 
-    @property
-    def together(self) -> int:
-        return 1
-
     def draw(self, n: int, rng: torch.Generator) -> Draws:
         return Draws({"row": torch.arange(n)})  # no random numbers; only keeps the number of rows
 
