@@ -6,6 +6,7 @@ Fabric started also watch each other's processes.
 """
 
 import atexit
+import gc
 import logging
 import os
 import socket
@@ -68,6 +69,7 @@ def _leave() -> None:
         sys.stderr.flush()
         os._exit(1)
     if dist.is_initialized():
+        gc.collect()  # models of finished runs keep the group, and so its threads, until they are collected
         dist.destroy_process_group()
 
 
