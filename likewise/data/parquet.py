@@ -130,8 +130,9 @@ class _Table:
                         if not wanted:
                             break
                 except arrow_errors() as error:  # damaged: the rest of this row group is lost, others are read
-                    known = error if isinstance(error, OSError | ValueError) else ValueError(str(error))
-                    yield from [partial(_raise, known)] * len(wanted)
+                    # readers of images expect one of these two types
+                    raised = error if isinstance(error, OSError | ValueError) else ValueError(str(error))
+                    yield from [partial(_raise, raised)] * len(wanted)
 
 
 def _cell(cell: Any) -> Opener:

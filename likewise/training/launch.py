@@ -37,7 +37,7 @@ FIRST_RANK = "LIKEWISE_FIRST_RANK"  # environment variable: process id of the fi
 # Global, because a process belongs to one default process group of torch.distributed.
 _processes: list[tuple[str, int]] = []  # host and process id by rank, once the ranks are connected
 _together = threading.Event()  # set while this rank cannot go on without the others
-_is_broken = threading.Event()  # set once the connection to another rank has broken
+_has_lost_a_rank = threading.Event()  # set once the connection to another rank has broken
 
 
 class RankDiedError(ConnectionError):
@@ -64,7 +64,7 @@ def _leave() -> None:
 
     A group in which a rank died cannot be left, so then the process ends here, after what it has printed.
     """
-    if _is_broken.is_set():
+    if _has_lost_a_rank.is_set():
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(1)
@@ -125,7 +125,7 @@ def together() -> Iterator[None]:
     except RuntimeError as error:
         if ranks.count() == 1 or not _is_broken_connection(error):
             raise
-        _is_broken.set()
+        _has_lost_a_rank.set()
         dead = _dead_ranks()
         if ranks.index() != min(set(range(ranks.count())) - set(dead)):
             raise SystemExit(1) from None
