@@ -128,7 +128,8 @@ def listing(root: Path, lists: Lists, files: Sequence[File], skipped: tuple[Skip
     known: dict[str, _Known] = {}
     unusable: dict[str, str] = {}
     seen: set[str] = set()  # names of columns
-    notes = tuple(f"{path} is not read: it has no columns of images and captions, or cannot be opened" for path in lists.ignored)
+    why = "it has no columns of images and captions, or cannot be opened"
+    notes = tuple(f"{path} is not read: {why}" for path in lists.ignored)
     for file in lists.files:
         try:
             skips, said = _read(root, file, lists, frozenset(images), known, unusable, seen, name)

@@ -81,7 +81,8 @@ def test_metadata_of_something_else_beside_captions_are_said_and_not_read(photos
     write(photos / "deep" / "metadata.csv", "sensor,value\nthermometer,21\n")
     items = data.open(write(photos / "metadata.csv", rows("text", "a dog", "a cat", "a fox")))
     assert items.captions == (("a dog",), ("a cat",), ("a fox",))
-    assert items.notes == ("deep/metadata.csv is not read: it has no columns of images and captions, or cannot be opened",)
+    why = "it has no columns of images and captions, or cannot be opened"
+    assert items.notes == (f"deep/metadata.csv is not read: {why}",)
 
 
 def test_a_captions_file_comes_before_metadata(photos):
