@@ -62,14 +62,14 @@ def launch(recipe: Recipe) -> Fabric:
 def _leave() -> None:
     """Leave the process group before the interpreter ends, or running gloo threads would abort it.
 
-    A group in which a rank died cannot be left, so then the process ends here, after what it has printed.
+    If a rank has died, the group cannot be left, so the process is ended here, after its output has been flushed.
     """
     if _has_lost_a_rank.is_set():
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(1)
     if dist.is_initialized():
-        gc.collect()  # models of finished runs keep the group, and so its threads, until they are collected
+        gc.collect()  # garbage, such as models of finished runs, may still hold the group and keep its threads running
         dist.destroy_process_group()
 
 

@@ -20,10 +20,10 @@ GROUP = 4  # consecutive rows that are mixed with each other; a power of 2, so t
 class DisturbedSounds(PlainWindows):
     """Mix each window with another one of the batch, play it faster or slower, and mask a band and a stretch.
 
-    Rows are mixed in groups of four consecutive ones, each with any of the other three. The other window's amplitude is
-    multiplied by a number uniform up to `mix`. The speed is e^u, u uniform in ±`speed`;
-    the pitch changes with it. The loudness changes by e^u, u uniform in ±`gain`. The masked band is up to the fraction
-    `band` of all frequencies wide, the masked stretch up to the fraction `stretch` of the window long.
+    Each window is mixed with one of the other three in its group of four consecutive windows, whose amplitude is
+    multiplied by a number uniform up to `mix`. The speed is e^u, u uniform in ±`speed`; the pitch changes with it. The
+    loudness changes by e^u, u uniform in ±`gain`. The masked band is up to the fraction `band` of all frequencies wide,
+    the masked stretch up to the fraction `stretch` of the window long.
     """
 
     mix: float = 0.3
@@ -69,9 +69,9 @@ class DisturbedSounds(PlainWindows):
 
 
 def _others(steps: Tensor) -> Tensor:
-    """Return the row that each row is mixed with, (n,), from draws of 1 to 3: another row of its group of four.
+    """Return the index of the row that each row is mixed with, (n,): row i with i XOR steps[i], in its group of four.
 
-    In an incomplete group at the end, a row may be mixed with itself.
+    `steps` (n,) are 1 to 3. In an incomplete group at the end, a row may be mixed with itself.
     """
     rows = torch.arange(len(steps))
     others = rows ^ steps
