@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from likewise import methods
 from likewise.data.clips import RATES
 from likewise.data.gaps import WAYS
+from likewise.data.held_out import APART
 from likewise.data.images import FITS
 from likewise.data.tokens import SMALLEST
 from likewise.dictionaries.catalog import DICTIONARIES, KEYS
@@ -37,6 +38,7 @@ PRESETS = {name: None for modality in MODALITIES.values() for name in modality.p
 CHOICES = {
     "method": named(methods.METHODS, EMPTY),
     "data.fit": named(FITS),
+    "data.apart": named(APART),
     "data.gaps": named(WAYS),
     "pairs.kind": named(PAIRS),
     "pairs.preset": named(PRESETS, EMPTY),
@@ -106,6 +108,7 @@ NEEDS = {
     "data.size": "images, vectors",
     "data.stored": "images",
     "data.fit": "images",
+    "data.apart": "groups",
     "data.gaps": "series",
     "data.rate": "audio",
     "data.columns": "arrays and tables",

@@ -43,6 +43,8 @@ class Method:
 
 
 WRITTEN = ("method", "data.source", "data.columns", "data.cache")  # in every recipe that likewise wrote itself
+# What likewise did before there were these keys, so that the data of older runs stay what they were.
+BEFORE = {"data.gaps": "skip", "data.apart": "items"}
 MOCO = {"encoder.bn_splits": 8}  # the paper trained a batch of 256 on 8 devices, each with its own statistics
 METHODS = {
     "pair": Method("Hadsell et al., 2006", "groups", "encoder", "batch", "pair_margin", {"loss.margin": 1.0}),
@@ -297,8 +299,8 @@ def read_recipe(path: str | Path) -> dict[str, Any]:
     Files of format 1 contain every key; the keys that have no effect are dropped.
     """
     number, values = read_format(path)
-    if "data.gaps" not in values and all(key in values for key in WRITTEN):
-        values["data.gaps"] = "skip"  # what likewise did before there was the key, so a run's data stay what they were
+    if all(key in values for key in WRITTEN):
+        values = BEFORE | values
     chosen = ("pairs.kind", "keys.by", "dictionary.kind", "loss.kind")
     if number == FORMAT or any(key not in values for key in chosen):
         return values

@@ -42,6 +42,9 @@ class Data:
     fit: str = "crop"
     # Share of the items held out for evaluation, from 0 to below 1. Ignored if the data comes with its own test part.
     test: float = 0.1
+    # What is held out together: groups (all items of a group, such as a person's recordings, if there are at least five
+    # groups) or items (each by itself). Pairs captions always hold out whole groups.
+    apart: str = "groups"
     rate: int = 0  # samples per second to which audio is resampled; 0 chooses a rate for the recordings
     # Missing values (NaN, an empty cell) in series: fill interpolates gaps of at most 10 samples between two measured
     # values linearly; skip does not. Sequences that have gaps then are left out.

@@ -106,7 +106,9 @@ def test_a_recipe_of_before_loses_only_what_its_parts_have_no_use_for(before):
     number, values = read_format("digits-moco/recipe.toml")
     kept = methods.read_recipe("digits-moco/recipe.toml")
     assert number == 1
-    assert kept.pop("data.gaps") == "skip"  # as 0.1.0 did; it had no such key
+    # What 0.1.0 did; it had no such keys.
+    assert kept.pop("data.gaps") == "skip"
+    assert kept.pop("data.apart") == "items"
     assert {key: values[key] for key in kept} == kept
     lost = {key: values[key] for key in values if key not in kept}
     assert set(lost) == {

@@ -8,12 +8,12 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from likewise import modalities
 from likewise.data import Items
+from likewise.data.held_out import groups_apart, items_apart
 from likewise.data.items import CAPTION, IMAGE, Captions
 from likewise.data.parts import Ids
 from likewise.data.tokens import Tokenizer, trimmed
@@ -136,14 +136,8 @@ class Across(Pairs):
         """Hold out whole groups, because other images of a group would give the caption of a held-out image away."""
         rng, share = generator(recipe.seed, "split"), recipe.data.test
         if items.groups is None:
-            held_out = round(share * len(items))
-            order = torch.randperm(len(items), generator=rng).numpy()
-            return np.sort(order[held_out:]), np.sort(order[:held_out])
-        own_group = items.groups.max(initial=0) + 1 + np.arange(len(items))  # for items without a group
-        groups, group = np.unique(np.where(items.groups < 0, own_group, items.groups), return_inverse=True)
-        order = torch.randperm(len(groups), generator=rng).numpy()
-        is_held_out = np.isin(group, order[: round(share * len(groups))])
-        return np.flatnonzero(~is_held_out), np.flatnonzero(is_held_out)
+            return items_apart(len(items), share, rng)
+        return groups_apart(items.groups, share, rng)
 
     @classmethod
     def describe(cls, items: Items, recipe: Recipe) -> str:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from likewise import encoders, modalities
 from likewise.data import Items
+from likewise.data.held_out import groups_apart, has_groups_to_hold_out, items_apart
 from likewise.data.parts import Ids
 from likewise.dictionaries import Found
 from likewise.dictionaries.kind import DictionaryKind
@@ -113,12 +114,17 @@ class Pairs:
     def split(cls, items: Items, recipe: Recipe) -> tuple[Ids, Ids]:
         """Return the ids to train on and the held-out ids, for data without a test part.
 
-        Without labels there is nothing to evaluate, so nothing is held out.
+        Without labels there is nothing to evaluate, so nothing is held out. Whole groups are held out if there are
+        enough of them (see data.apart), unless that would leave a class without items to train on.
         """
-        share = recipe.data.test if items.labels is not None else 0.0
-        held_out = round(share * len(items))
-        order = torch.randperm(len(items), generator=generator(recipe.seed, "split")).numpy()
-        return np.sort(order[held_out:]), np.sort(order[:held_out])
+        if items.labels is None or not recipe.data.test:
+            return np.arange(len(items)), np.arange(0)
+        if recipe.data.apart == "groups" and items.groups is not None and has_groups_to_hold_out(items.groups):
+            rng = generator(recipe.seed, "split")
+            train, test = groups_apart(items.groups, recipe.data.test, rng, least=1)
+            if np.isin(items.labels[test], items.labels[train]).all():
+                return train, test
+        return items_apart(len(items), recipe.data.test, generator(recipe.seed, "split"))
 
     @classmethod
     def describe(cls, items: Items, recipe: Recipe) -> str:

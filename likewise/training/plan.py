@@ -11,6 +11,7 @@ import torch
 
 from likewise import data, methods, modalities, ranks
 from likewise.data import Items, stretches
+from likewise.data.held_out import APART
 from likewise.data.parts import Ids
 from likewise.dictionaries.catalog import DICTIONARIES, KEYS
 from likewise.losses.catalog import LOSSES
@@ -244,6 +245,7 @@ def check(recipe: Recipe, items: Items, train: int) -> None:
         raise RecipeError(f"optimizer.lr must be at most 3.4e38, the largest float32, got {recipe.optimizer.lr:g}")
     if not 0 <= recipe.optimizer.warmup <= 1:
         raise RecipeError(f"optimizer.warmup must be a share from 0 to 1, got {recipe.optimizer.warmup:g}")
+    check_choice("data.apart", recipe.data.apart, APART)
     check_choice("optimizer.schedule", recipe.optimizer.schedule, schedule.SCHEDULES)
     check_choice("keys.schedule", recipe.keys.schedule, schedule.MOMENTUM_SCHEDULES)
     check_choice("training.precision", options.precision, PRECISIONS)

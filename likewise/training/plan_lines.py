@@ -48,6 +48,10 @@ def data_in_words(plan: Plan) -> str:
     if items.groups is not None:
         labels += f", {counted(len(np.unique(items.groups)), 'group', 'groups')}"
     held_out = f", {len(plan.test):,} held out" if len(plan.test) else ""
+    if items.groups is not None and len(plan.test):
+        kept_apart = np.setdiff1d(items.groups[plan.test], items.groups[plan.train])
+        if len(kept_apart) == len(np.unique(items.groups[plan.test])):
+            held_out += f" ({counted(len(kept_apart), 'whole group', 'whole groups')})"
     if between := len(items) - len(plan.train) - len(plan.test):
         held_out += f", {between:,} between these left out as a gap"
     unusable = unread.unusable_in_words(items)

@@ -194,6 +194,27 @@ def test_a_test_part_of_its_own_is_held_out_whole():
     assert ready.train.tolist() == np.flatnonzero(~is_test).tolist()
 
 
+def test_whole_groups_are_held_out():
+    people = np.arange(40) // 4
+    ready = made(vectors(40, y=labels(), group=people), "moco", data__test=0.2)
+    assert len(ready.test) == 8
+    assert not set(people[ready.train]) & set(people[ready.test])
+    assert "8 held out (2 whole groups)" in plan_lines.data_in_words(ready)
+    by_item = made(vectors(40, y=labels(), group=people), "moco", data__test=0.2, data__apart="items")
+    assert by_item.test.tolist() == made(vectors(40, y=labels()), "moco", data__test=0.2).test.tolist()
+
+
+@pytest.mark.parametrize("group", [np.arange(40) // 10, labels()], ids=["few groups", "a class in one group"])
+def test_items_are_held_out_one_by_one_if_groups_cannot_be(group):
+    ready = made(vectors(40, y=labels(), group=group), "moco", data__test=0.2)
+    assert ready.test.tolist() == made(vectors(40, y=labels()), "moco", data__test=0.2).test.tolist()
+
+
+def test_data_apart_must_be_known():
+    sentence = "unknown data.apart 'people', expected one of groups, items"
+    assert refused(vectors(40, y=labels()), "moco", data__apart="people") == sentence
+
+
 @pytest.mark.parametrize("share", [-0.1, 1.0, 2.0])
 def test_a_share_that_is_none_is_refused(share):
     sentence = f"data.test must be a share from 0 to below 1, got {share:g}"
