@@ -20,7 +20,7 @@ from likewise.data.parts import ROWS_AT_ONCE, Ids
 from likewise.encoders import hop_of
 from likewise.encoders.features import features, frame_features, place_of, text_features
 from likewise.modalities.modality import Frames, Modality
-from likewise.pairs.catalog import PAIRS, build_untrained
+from likewise.pairs.catalog import PAIRS, build_untrained, finish
 from likewise.randomness import generator, number
 from likewise.recipe import Recipe
 from likewise.training.batches import read
@@ -198,6 +198,7 @@ def _trained_run(encoder: Encoder, layer: str | None, columns: Mapping[str, str]
         words = fresh.keys.to(device), copy.deepcopy(encoder.text_network).to(device)
 
     def representations(items: Items, train: Ids, by_frame: bool) -> Mapping[str, Representation]:
+        finish(recipe, fresh.encoder, encoder.augmentation, items, train, like=encoder.backbone)
         return {
             encoder.modality.baseline_name(by_frame): Baseline(encoder, hop),
             "untrained encoder": RunNetwork(encoder, untrained, words[0], layer),

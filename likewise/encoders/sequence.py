@@ -4,8 +4,9 @@ van den Oord et al., 2018 (CPC).
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +15,7 @@ from likewise.encoders.frames import FrameEncoder, Frames
 from likewise.encoders.inputs import check_known, check_whole
 from likewise.encoders.mel import MelFrames
 from likewise.encoders.vit import Block
+from likewise.encoders.whitening import Whitening
 
 
 class Recurrent(nn.GRU):
@@ -53,7 +55,10 @@ CONTEXTS: dict[str, Callable[[int, int], nn.Module]] = {"gru": Recurrent, "trans
 
 
 class SequenceEncoder(nn.Module):
-    """Map sequences (n, t, c), with NaN after the end of each, to features (n, dim): the mean of the contexts."""
+    """Map sequences (n, t, c), with NaN after the end of each, to features (n, dim): the mean of the contexts.
+
+    After `whiten` the features are whitened. The weights of an encoder that was never whitened have no names for it.
+    """
 
     def __init__(
         self, *, frames: Callable[[int], FrameEncoder], dim: int, channels: int = 1, context: str = "gru"
@@ -63,6 +68,7 @@ class SequenceEncoder(nn.Module):
         check_known("context", context, CONTEXTS)
         self.frames = frames(channels)
         self.context = CONTEXTS[context](self.frames.width, dim)
+        self.whitening: nn.Module = nn.Identity()
         self.dim: int = dim
 
     @property
@@ -77,7 +83,25 @@ class SequenceEncoder(nn.Module):
     def forward(self, sequences: Tensor) -> Tensor:
         contexts = self.contexts(sequences)
         is_frame = self.frames.there(sequences)
-        return contexts.where(is_frame[:, :, None], 0).sum(dim=1) / is_frame.sum(dim=1, keepdim=True)
+        mean = contexts.where(is_frame[:, :, None], 0).sum(dim=1) / is_frame.sum(dim=1, keepdim=True)
+        return self.whitening(mean)  # type: ignore[no-any-return]
+
+    @property
+    def is_whitened(self) -> bool:
+        return isinstance(self.whitening, Whitening)
+
+    def whiten(self, embed: Callable[[], Tensor]) -> None:
+        """Whiten the features by those of some items (n, dim), which `embed` returns."""
+        self.whitening = nn.Identity()
+        features = embed()
+        whitening = Whitening(self.dim)
+        whitening.fit(features)
+        self.whitening = whitening.to(next(self.parameters()))
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *rest: Any) -> None:
+        is_whitened = f"{prefix}whitening.matrix" in state_dict
+        self.whitening = Whitening(self.dim).to(next(self.parameters())) if is_whitened else nn.Identity()
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
 
 def _strided(*, strides: tuple[int, ...], width: int, dim: int) -> partial[SequenceEncoder]:

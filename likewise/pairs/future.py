@@ -172,6 +172,21 @@ class Future(Pairs):
     def build_tower(cls, encoder: nn.Module, head: nn.Module, recipe: Recipe, about: Mapping[str, Any]) -> Tower:
         return FutureTower(encoder, head)
 
+    @classmethod
+    def finish(cls, encoder: nn.Module, embed: Callable[[], Tensor]) -> None:
+        """Whiten the features.
+
+        The loss compares W_k c with frames, so it determines the contexts c up to a linear map only, and their own
+        lengths and angles mean nothing. Without whitening, a few directions, such as loudness, dominate every cosine.
+        """
+        assert isinstance(encoder, encoders.SequenceEncoder)
+        encoder.whiten(embed)
+
+    @classmethod
+    def is_finished(cls, encoder: nn.Module) -> bool:
+        assert isinstance(encoder, encoders.SequenceEncoder)
+        return encoder.is_whitened
+
     # A step
 
     def read_partners(

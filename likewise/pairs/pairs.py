@@ -209,6 +209,18 @@ class Pairs:
         check_size({"encoder.dim": dim}, dim * dim)
         return PredictingTower(encoder, head, encoders.build_head(recipe.encoder.predictor, dim, dim))
 
+    @classmethod
+    def finish(cls, encoder: nn.Module, embed: Callable[[], Tensor]) -> None:
+        """Fit what comes after the encoder's features, if anything, on those of training items, which `embed` returns.
+
+        It is called before features are evaluated and before weights are saved.
+        """
+
+    @classmethod
+    def is_finished(cls, encoder: nn.Module) -> bool:
+        """Return whether the encoder has all that `finish` fits."""
+        return True
+
     # Drawing
 
     def partners(self, items: Tensor, rng: torch.Generator) -> Tensor:

@@ -24,7 +24,7 @@ from likewise.evaluation.knn import knn
 from likewise.evaluation.linear import linear_probe
 from likewise.evaluation.worth import DIRECTIONS, PER_CLASS, Row, too_few, worth
 from likewise.pairs.across import Captioned
-from likewise.pairs.catalog import build_untrained
+from likewise.pairs.catalog import build_untrained, finish
 from likewise.pairs.towers import Tower
 from likewise.training.trainer import Trainer
 
@@ -105,7 +105,10 @@ def learned_rows(trainer: Trainer, looked: Looked) -> Rows:
 def measured(trainer: Trainer, looked: Looked, learned: Rows) -> Measured:
     """Measure the learned encoder, and beside it the baseline and the untrained encoder on the same items."""
     items, modality = trainer.plan.items, modalities.of(trainer.plan.items.main)
-    untrained = build_untrained(trainer.recipe, trainer.about).to(place_of(trainer.learner.tower).device)
+    recipe, learned_encoder = trainer.recipe, trainer.learner.tower.encoder
+    untrained = build_untrained(recipe, trainer.about).to(place_of(learned_encoder).device)
+    augmentation, train = trainer.learner.augmentation, trainer.plan.train
+    finish(recipe, untrained.encoder, augmentation, items, train, like=learned_encoder)
     with_known = looked.labels is not None
     known, rows = modality.scaled_baseline(
         modality.baseline(items.main, looked.known), modality.baseline(items.main, looked.ids)

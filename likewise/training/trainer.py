@@ -26,7 +26,7 @@ from likewise.encoders.features import features
 from likewise.evaluation.geometry import geometry
 from likewise.evaluation.knn import knn
 from likewise.losses.catalog import LOSSES
-from likewise.pairs.catalog import PAIRS
+from likewise.pairs.catalog import PAIRS, finish
 from likewise.pairs.metric import MOST_HELD_OUT, Metric
 from likewise.pairs.pairs import Pairs
 from likewise.printing import printable
@@ -214,8 +214,9 @@ class Trainer:
     def _evaluate(self, test: Ids, train: Ids) -> dict[str, float]:
         """Measure consistency and the geometry of held-out items and, if there are labels, their k-NN accuracy."""
         figures = {"consistency": self.learner.consistency()}
-        items = self.plan.items
-        network = partial(features, self.learner.tower.encoder, self.learner.augmentation, items)
+        items, encoder, augmentation = self.plan.items, self.learner.tower.encoder, self.learner.augmentation
+        finish(self.recipe, encoder, augmentation, items, self.plan.train)
+        network = partial(features, encoder, augmentation, items)
         rows = network(test)
         if not rows.isfinite().all():
             return figures

@@ -84,14 +84,14 @@ def test_audio_is_compared_with_statistics_of_its_cepstra(by_pitch):
     assert "alignment" not in found["learned encoder"], "a window's future has no second view"
 
 
-def test_other_series_are_compared_with_statistics_of_their_channels_and_learning_shows(moved):
-    """In the k-NN: by 0.12 to 0.37 over four seeds. With five labels a class it does not: by −0.11 to 0.01."""
+def test_other_series_are_compared_with_statistics_of_their_channels_and_the_encoder_is_better(moved):
+    """By 0.3 or more in the k-NN over three seeds. Whitened, the untrained encoder is nearly as good here."""
     source, run = moved
     found = likewise.evaluate(run.encoder, source, progress=False)
     assert list(found) == ["about", "channel statistics", "untrained encoder", "learned encoder"]
     assert found["channel statistics"]["geometry"]["dim"] == 16
     learned, untrained = found["learned encoder"], found["untrained encoder"]
-    assert learned["knn"]["accuracy"] > untrained["knn"]["accuracy"] + 0.05
+    assert learned["knn"]["accuracy"] > found["channel statistics"]["knn"]["accuracy"] + 0.1
     assert learned["geometry"] != untrained["geometry"]
 
 

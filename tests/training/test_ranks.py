@@ -252,7 +252,8 @@ def test_fault_4_two_ranks_have_the_gradient_of_one_process(two, one, tmp_path, 
     """Neither off by 1/ranks nor in another direction; the temperature too, and what is written to queue and bank."""
     assert_close(two / case, one(case))
     start, end = before_the_first_step(tmp_path, case), whole(one(case)).tensors
-    learned = [name for name in end if name.startswith("tower.") or name == "loss.log_temperature"]
+    # What is fitted at the end, such as the whitening, is not there at the start.
+    learned = [name for name in start if name.startswith("tower.") or name == "loss.log_temperature"]
     moved = {name: (end[name] - start[name]).abs().max() for name in learned if end[name].is_floating_point()}
     still = {name for name, distance in moved.items() if distance < 1e-5}  # a gradient of nothing would be equal too
     # Distances do not change when all rows move together.
