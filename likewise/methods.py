@@ -44,7 +44,7 @@ class Method:
 
 WRITTEN = ("method", "data.source", "data.columns", "data.cache")  # in every recipe that likewise wrote itself
 # What likewise did before there were these keys, so that the data of older runs stay what they were.
-BEFORE = {"data.gaps": "skip", "data.apart": "items"}
+BEFORE = {"data.gaps": "skip", "data.apart": "items", "data.early_size": 0}
 MOCO = {"encoder.bn_splits": 8}  # the paper trained a batch of 256 on 8 devices, each with its own statistics
 METHODS = {
     "pair": Method("Hadsell et al., 2006", "groups", "encoder", "batch", "pair_margin", {"loss.margin": 1.0}),

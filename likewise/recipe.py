@@ -34,6 +34,9 @@ class Data:
     # Side in pixels of the square images that the encoder is given. For vectors it is their number of features.
     # 0 takes the size of the images as they are stored (see data.stored).
     size: int = 0
+    # Side in pixels of the views in the first half of the steps. Smaller ones make these steps faster; then the network
+    # adapts to data.size. 0 uses data.size from the start.
+    early_size: int = 0
     # Side in pixels at which decoded images are stored. 0 keeps the images' own size, at most 64 for a folder. If only
     # data.size is given, it is chosen from that: the same size up to 64 pixels, and 8/7 of it above, to leave room to
     # crop.

@@ -7,7 +7,7 @@ encoders.load_weights(encoder, "resnet18.pth")      weights from torchvision, ti
 """
 
 from likewise.encoders.batch_norm import has_batch_norm, split_batch_norm
-from likewise.encoders.catalog import ENCODERS, build, layout_of, stem_for
+from likewise.encoders.catalog import ENCODERS, build, layout_of, stem_for, takes_any_size
 from likewise.encoders.heads import HEADS, StepsAhead, build_head
 from likewise.encoders.sequence import SEQUENCE_ENCODERS, SequenceEncoder, hop_of
 from likewise.encoders.text import TEXT_ENCODERS, TextTransformer, build_text
@@ -30,4 +30,5 @@ __all__ = [
     "load_weights",
     "split_batch_norm",
     "stem_for",
+    "takes_any_size",
 ]

@@ -86,6 +86,11 @@ def stem_for(stem: str, size: int) -> str:
     return "small" if size <= LARGEST_SMALL else "imagenet"
 
 
+def takes_any_size(name: str) -> bool:
+    """Return whether an image encoder takes images of any size: a ResNet, or one that likewise does not know."""
+    return name in RESNETS or ":" in name
+
+
 def _imported_encoder(name: str, data: dict[str, Any]) -> nn.Module:
     make = _import_callable(name)
     try:

@@ -116,6 +116,10 @@ class Modality:
         """Yield how much of a long row a training step sees; pairs that look ahead need more of it."""
         yield from ()
 
+    def view_choices(self, recipe: Recipe) -> Iterator[Choice]:
+        """Yield choices for methods that compare two views of an item."""
+        yield from ()
+
     def check(self, part: Part, recipe: Recipe, name: str) -> None:
         """Raise an error if a recipe cannot work with data of this modality; `name` is the name of the data."""
         if recipe.pairs.preset not in self.presets:
@@ -138,6 +142,10 @@ class Modality:
     def augmentation(self, recipe: Recipe, about: About) -> Augmentation:
         """Return the recipe's augmentations, which also prepare rows for evaluation."""
         raise NotImplementedError
+
+    def early_augmentation(self, recipe: Recipe, about: About) -> Augmentation | None:
+        """Return the augmentations of the first half of the steps, or None if they are the same throughout."""
+        return None
 
     def plain(self, part: Part, train: Ids, size: int | None) -> Augmentation:
         """Return the augmentation that prepares rows for an encoder that was not trained with likewise."""

@@ -85,6 +85,8 @@ class Pairs:
         if recipe.encoder.head == STEPS:
             yield Choice("encoder.head", "mlp", f"pairs are {cls.name}")
         yield from modality.window_choices(items.main, train, recipe, looks_ahead=cls.looks_ahead)
+        if cls.two_views:
+            yield from modality.view_choices(recipe)
 
     @classmethod
     def late_choices(cls, items: Items, recipe: Recipe) -> Iterator[Choice]:

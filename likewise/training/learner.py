@@ -113,6 +113,10 @@ class Learner:
         modality = MODALITIES[about["modality"]]
         self.augmentation = modality.augmentation(recipe, about)
         check_parts(self.augmentation, recipe, batches.size)
+        self.early_augmentation = modality.early_augmentation(recipe, about)
+        total = recipe.training.steps or recipe.training.epochs * batches.per_epoch
+        # From this step on, views are those of `augmentation`.
+        self.grows_at = total // 2 if self.early_augmentation is not None else 0
         tower = build_tower(recipe, about)
         if recipe.training.chunk and has_batch_norm(tower):
             raise RecipeError(
@@ -279,13 +283,20 @@ class Learner:
         data = data.to(self.fabric.device, non_blocking=True)
         if side == "second" and (as_it_is := self.pairs.second_view(data)) is not None:
             return as_it_is
-        views = self.augmentation.apply(data, self._draws(side, batch.step).rows(batch.rows).rows(part))
+        augmentation = self.augmentation_at(batch.step)
+        views = augmentation.apply(data, self._draws(side, batch.step).rows(batch.rows).rows(part))
         if self.channels_last:
             views = views.contiguous(memory_format=torch.channels_last)
         return views.to(self.dtype)
 
     def _draw(self, side: str, step: int) -> Draws:
-        return self.augmentation.draw(self.batches.size, generator(self.recipe.seed, f"{side} view", step))
+        rng = generator(self.recipe.seed, f"{side} view", step)
+        return self.augmentation_at(step).draw(self.batches.size, rng)
+
+    def augmentation_at(self, step: int) -> Augmentation:
+        """Return the augmentations of a step: those of the early steps may make smaller views."""
+        early = self.early_augmentation
+        return early if early is not None and step < self.grows_at else self.augmentation
 
     def meters(self) -> dict[str, float]:
         """Return the size, fill and age of the dictionary."""

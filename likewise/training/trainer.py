@@ -6,6 +6,7 @@ It takes steps, logs metrics, writes checkpoints, and ends cleanly when it is in
 import gc
 import json
 import shutil
+import statistics
 import threading
 import time
 from collections.abc import Mapping
@@ -363,7 +364,10 @@ class Trainer:
 
     def _measure(self, limit: Limit, report_items: int) -> Pace:
         """Take steps, log, evaluate and save on trial, and return how long each takes."""
-        step, taken = trial.take_steps(self.learner, self.batches, limit.trial)
+        firsts = sorted({0, self.learner.grows_at})  # early steps may be faster; half of all steps are early then
+        tried = [trial.take_steps(self.learner, self.batches, limit.trial / len(firsts), first) for first in firsts]
+        taken = tried[-1][1]
+        step, slowest = statistics.fmean(seconds for seconds, _ in tried), max(seconds for seconds, _ in tried)
         logs = [timed(lambda: self._look(taken, 1)) for _ in range(3)]
         test, train = self._evaluated()
         some = spread(test, TRIED_ITEMS)
@@ -372,7 +376,7 @@ class Trainer:
         embedding = timed(lambda: features(network, augmentation, self.plan.items, some)) / len(some)
         # The bound of a step: a few items are embedded less efficiently than many.
         windows = self.plan.items.main.windows_per_row(self.batches.window)
-        embedding = min(embedding, step * windows / (FORWARDS * self.batches.size))
+        embedding = min(embedding, slowest * windows / (FORWARDS * self.batches.size))
         checkpoint = 0.0
         if self.fabric.is_global_zero:
             folder = self.folder / TRIAL  # beside the checkpoints, as another disk may be faster or slower
@@ -392,10 +396,16 @@ class Trainer:
             seconds = self.pace.seconds(self.total, self.recipe.training)
         else:
             self._warm_up(first)
-            seconds = (self.total - first) * trial.rehearsed_step(self.learner, self.batches, first, self.total)
+            seconds = self._rehearsed(first)
         if first:
             self.observer.say(f"continuing after step {first:,} of {self.total:,}")
         return lines(self.plan, self.total, parameters, seconds, self.where())
+
+    def _rehearsed(self, first: int) -> float:
+        """Return about how many seconds the steps from `first` on take; early steps may be faster than later ones."""
+        grows_at = max(first, self.learner.grows_at)
+        parts = [(start, end) for start, end in ((first, grows_at), (grows_at, self.total)) if start < end]
+        return sum((end - start) * trial.rehearsed_step(self.learner, self.batches, start, end) for start, end in parts)
 
     def where(self) -> str:
         """Return the device, or the number of ranks, as text."""

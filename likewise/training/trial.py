@@ -49,17 +49,18 @@ def rehearsed_step(learner: Learner, batches: Batches, first: int, total: int) -
     return seconds * (parts * 4 / 3 if parts > 1 else 1)
 
 
-def take_steps(learner: Learner, batches: Batches, seconds: float) -> tuple[float, Taken]:
-    """Take steps for about `seconds`; return how long a step takes, and the result of the last one.
+def take_steps(learner: Learner, batches: Batches, seconds: float, first: int = 0) -> tuple[float, Taken]:
+    """Take steps from `first` on for about `seconds`; return how long one takes, and the result of the last one.
 
     This trains the learner, and fills its dictionary first, because look-ups take longer once the queue is full. All
     ranks take equally many steps.
     """
-    learner.fill_dictionary(batches.at(0))
+    learner.fill_dictionary(batches.at(first))
     times: list[float] = []
     began = last = clock.now()
-    for batch in batches.ahead(0, pace.MOST_TRIED):
-        taken = learner.step(batch, pace.MOST_TRIED)
+    most = first + pace.MOST_TRIED
+    for batch in batches.ahead(first, most):
+        taken = learner.step(batch, most)
         taken.loss.item()  # wait until the device is done
         now = clock.now()
         times.append(now - last)
