@@ -16,6 +16,7 @@ ENCODER = (
     if LARGE
     else "encoder.name = resnet_tiny: there is no accelerator; resnet18 is larger and slower"
 )
+BATCH = () if LARGE else ("training.batch_size = 128: there is no accelerator, and many small steps learn more",)
 
 
 def colour(n=40, **columns):
@@ -51,8 +52,10 @@ def test_colour_images_get_moco_as_published():
     assert ready.chosen == (
         "method moco: its queue gives many negatives at any batch size",
         ENCODER,
+        *BATCH,
         "dictionary.size = 600: there are only 600 keys in the data, so a longer queue would hold items twice",
-        "keys.momentum = 0.99: the run has only 400 steps, and at 0.999 the copy averages over about 1,000",
+        f"keys.momentum = 0.99: the run has only {400 if LARGE else 800} steps, "
+        "and at 0.999 the copy averages over about 1,000",
     )
 
 
@@ -72,12 +75,12 @@ def test_no_split_of_the_batch_norm_is_left_with_a_handful_of_items():
 def test_grey_images_get_augmentations_for_drawings():
     ready = made(grey(600), "simclr")
     assert ready.recipe.pairs.preset == "greyscale"
-    assert ready.chosen == (ENCODER, "pairs.preset = greyscale: the images have one channel")
+    assert ready.chosen == (ENCODER, "pairs.preset = greyscale: the images have one channel", *BATCH)
 
 
 def test_methods_without_a_preset_of_their_own_get_simclrs():
     ready = made(colour(600, y=labels(600)), "triplet")
-    assert ready.chosen == (ENCODER, "pairs.preset = simclr: they are colour images")
+    assert ready.chosen == (ENCODER, "pairs.preset = simclr: they are colour images", *BATCH)
 
 
 def test_vectors_get_an_mlp_and_noise():

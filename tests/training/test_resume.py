@@ -278,6 +278,24 @@ def test_a_run_on_the_future_of_sequences_goes_on_to_the_bit(tmp_path, cut, case
     assert ("dictionary.ids" in found) == (case == "moco")
 
 
+def test_a_run_that_is_cut_off_before_its_views_grow_goes_on_to_the_bit(tmp_path, cut):
+    images = np.random.default_rng(0).integers(0, 256, (40, 16, 16, 3), dtype=np.uint8)
+    options = {"encoder.name": "resnet_tiny", "encoder.dim": 8, "data.early_size": 12, "training.steps": 7}
+    options |= {"training.batch_size": 8, "training.checkpoint_every": 2, "training.log_every": 1}
+
+    def train(folder, *, resume=False):
+        return likewise.train(images, method="moco", out=folder, settings=options, resume=resume, progress=False).folder
+
+    undisturbed, folder = train(tmp_path / "undisturbed"), tmp_path / "unlucky"
+    cut(3)
+    with pytest.raises(cut.error):
+        train(folder, resume=True)
+    cut.undo()
+    assert whole(folder).step == 2
+    train(folder, resume=True)
+    assert_same(folder, undisturbed)
+
+
 def test_a_run_that_was_cut_off_before_its_weights_were_written_writes_them(tmp_path, undisturbed):
     """Killed between its last checkpoint and the end."""
     folder = shutil.copytree(undisturbed(), tmp_path / "late")
