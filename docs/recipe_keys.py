@@ -63,6 +63,7 @@ CHOICES = {
 RANGES = {
     "seed": "≥ 0",
     "data.size": "≥ 0",
+    "data.early_size": "0, or 2 to `data.size`",
     "data.stored": "≥ 0",
     "data.test": "0 ≤ x < 1",
     "data.rate": f"0, or {RATES[0]:,} to {RATES[1]:,}",
@@ -106,6 +107,7 @@ TEXTS = {
 # What has to be so for a key to have an effect, besides the choices of pairs, keys, dictionary and loss.
 NEEDS = {
     "data.size": "images, vectors",
+    "data.early_size": "ResNets",
     "data.stored": "images",
     "data.fit": "images",
     "data.apart": "groups",

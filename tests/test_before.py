@@ -109,6 +109,7 @@ def test_a_recipe_of_before_loses_only_what_its_parts_have_no_use_for(before):
     # What 0.1.0 did; it had no such keys.
     assert kept.pop("data.gaps") == "skip"
     assert kept.pop("data.apart") == "items"
+    assert kept.pop("data.early_size") == 0
     assert {key: values[key] for key in kept} == kept
     lost = {key: values[key] for key in values if key not in kept}
     assert set(lost) == {

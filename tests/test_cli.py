@@ -174,7 +174,7 @@ TOLD = {
     "--set encoder.head=mpl": "got 'mpl'; did you mean 'mlp'?",
     "--set pairs.preset=simcrl": "got 'simcrl', did you mean 'simclr'?",
     "--set pairs.preset=vector": "pairs.preset vector does not go with items that are images",
-    "--set loss.similarity=cosin": "similarity must be one of cosine, dot, euclidean; got 'cosin'",
+    "--method moco --set loss.similarity=cosin": "similarity must be one of cosine, dot, euclidean; got 'cosin'",
     "--set loss.policy=hard": "unknown loss.policy 'hard'; did you mean hardest?",
     "--set loss.policy=hardest:x": "loss.policy must be like hardest:16 or debiased:0.1, got 'hardest:x'",
     "--lr -1": "optimizer.lr must be positive, got -1",
@@ -470,7 +470,7 @@ def test_what_fails_while_it_is_printed_is_one_sentence_too(monkeypatch):
 
 TOO_MUCH = {
     "--method moco --set dictionary.size=1000000000000": "dictionary.size = 1,000,000,000,000 and encoder.dim = 128",
-    "--method moco --set encoder.dim=1000000000": "encoder.dim = 1,000,000,000 and training.batch_size = 256",
+    "--method moco --set encoder.dim=1000000000 --batch-size 256": "encoder.dim = 1,000,000,000 and training.batch_size = 256",
     "--method simclr --set encoder.dim=1000000000 --batch-size 2": "encoder.dim = 1,000,000,000",
     "--set data.size=1000000": "data.size = 1,000,000",
     "--method instdisc --set dictionary.negatives=1000000000000": (
@@ -492,8 +492,8 @@ def test_what_a_machine_has_no_memory_for_is_said_with_what_it_has(here, monkeyp
     for words, told in {
         "--set data.size=900": f"data.size = 900 stores each image as 1,028 × 1,028 pixels, which takes 3.02 MiB {has}",
         "--set data.size=64": f"1,797 images of 64 × 64 pixels would take 7.02 MiB {has}, in digits",
-        "--set data.size=40": f"data.size = 40 and training.batch_size = 256 would take 3.12 MiB {has}",
-        "--set encoder.dim=2000": f"encoder.dim = 2,000 and training.batch_size = 256 would take 3.91 MiB {has}",
+        "--batch-size 256 --set data.size=40": f"data.size = 40 and training.batch_size = 256 would take 3.12 MiB {has}",
+        "--batch-size 256 --set encoder.dim=2000": f"encoder.dim = 2,000 and training.batch_size = 256 would take 3.91 MiB {has}",
     }.items():
         assert refused("digits", *words.split()) == told
     without_head = {"encoder.dim": 10**9, "encoder.head": "none"}

@@ -87,8 +87,8 @@ def stem_for(stem: str, size: int) -> str:
 
 
 def takes_any_size(name: str) -> bool:
-    """Return whether an image encoder takes images of any size: a ResNet, or one that likewise does not know."""
-    return name in RESNETS or ":" in name
+    """Return whether this is known to be an encoder of images of any size: a ResNet."""
+    return name in RESNETS
 
 
 def _imported_encoder(name: str, data: dict[str, Any]) -> nn.Module:

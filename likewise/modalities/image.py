@@ -51,7 +51,7 @@ class ImageModality(Modality):
     def method(self, items: Items) -> tuple[str, str]:
         if CAPTION in items.parts:
             return "clip", "the images have captions"
-        return "moco", "its queue gives many negatives at any batch size"
+        return "simclr", "both views teach the encoder, which learns most in a short run"
 
     def describe_views(self, part: Part, recipe: Recipe) -> str:
         name = recipe.pairs.preset
@@ -74,11 +74,13 @@ class ImageModality(Modality):
             yield Choice("pairs.preset", self.default_preset(part), "they are colour images")
 
     def view_choices(self, recipe: Recipe) -> Iterator[Choice]:
-        if not torch.accelerator.is_available():  # a step takes in proportion to its items
-            yield Choice("training.batch_size", SMALL_BATCH, "there is no accelerator, and many small steps learn more")
+        if torch.accelerator.is_available():
+            return
+        # Without one, a step takes in proportion to its pixels.
+        yield Choice("training.batch_size", SMALL_BATCH, "there is no accelerator, and many small steps learn more")
         if encoders.takes_any_size(recipe.encoder.name) and recipe.data.size >= SMALLEST_GROWN:
             side = round(recipe.data.size * 5 / 32) * 4
-            why = "smaller views make the first half of the steps faster, and the encoder ends up better for its time"
+            why = "there is no accelerator, and smaller views make the first half of the steps faster"
             yield Choice("data.early_size", side, why)
 
     def default_preset(self, part: Part) -> str:
@@ -91,7 +93,7 @@ class ImageModality(Modality):
         early, size, encoder = recipe.data.early_size, recipe.data.size, recipe.encoder.name
         if early and not 2 <= early <= size:
             raise RecipeError(f"data.early_size must be 0, or from 2 to data.size, which is {size}, got {early}")
-        if early and not encoders.takes_any_size(encoder):
+        if early and not (encoders.takes_any_size(encoder) or ":" in encoder):
             raise RecipeError(
                 f"data.early_size needs an encoder that takes images of any size, such as resnet_tiny, got {encoder}"
             )

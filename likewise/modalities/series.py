@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 from torch import Tensor
 
+from likewise.data import Items
 from likewise.data.items import SERIES
 from likewise.data.parts import Ids, Part, RaggedPart
 from likewise.data.roles import list_reasons, shortened
@@ -22,6 +23,9 @@ LINES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # sa
 
 class SeriesModality(SequenceModality):
     name = SERIES
+
+    def method(self, items: Items) -> tuple[str, str]:
+        return "simclr", "two windows of one sequence are alike, whatever comes next"
 
     def encoder_for(self, part: RaggedPart) -> tuple[str, str]:
         return "sensors", f"{counted(part.array.shape[1], 'channel', 'channels')} of a series"

@@ -211,7 +211,7 @@ def test_an_encoder_of_sequences_is_fine_tuned(moved, tmp_path):
     source, run = moved
     found = likewise.finetune(run.encoder, source, labels=1.0, epochs=10, out=tmp_path / "tuned", progress=False)
     assert (found.labels, found.test, found.classes) == (60, 60, 4)
-    assert found.encoder == "sensors by cpc"
+    assert found.encoder == "sensors by simclr"
     assert found.finetuned >= 0.5, "a fourth is chance"
     before, after = run.encoder.embed(source).vectors, likewise.load(tmp_path / "tuned").embed(source).vectors
     assert not np.allclose(before, after)

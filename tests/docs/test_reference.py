@@ -50,6 +50,7 @@ def test_the_recipe_page_has_every_key_with_a_word_about_it():
 OUTSIDE = {
     "seed": -1,
     "data.size": -1,
+    "data.early_size": 1,
     "data.stored": -1,
     "data.test": 1.0,
     "data.rate": 999,

@@ -53,13 +53,17 @@ def planned(source, method=None, **asked):
 
 
 @pytest.mark.parametrize(
-    ("source", "encoder"),
-    [(clips(), "mel_8k"), (series(), "sensors"), (series()["x"], "sensors")],
+    ("source", "chosen"),
+    [
+        (clips(), ("cpc", "future", "mel_8k")),
+        (series(), ("simclr", "views", "sensors")),
+        (series()["x"], ("simclr", "views", "sensors")),
+    ],
     ids=["clips", "named series", "an array"],
 )
-def test_sequences_are_learned_by_their_future_where_nothing_else_is_asked_for(tmp_path, source, encoder):
+def test_sounds_are_learned_by_their_future_and_series_by_two_windows(tmp_path, source, chosen):
     run = trained(source, tmp_path / "run")
-    assert (run.recipe.method, run.recipe.pairs.kind, run.recipe.encoder.name) == ("cpc", "future", encoder)
+    assert (run.recipe.method, run.recipe.pairs.kind, run.recipe.encoder.name) == chosen
     assert finite(run)
     assert run.report.exists()
 
@@ -104,7 +108,7 @@ def test_parts_are_exchangeable(tmp_path, method, options):
 
 def test_the_loss_falls_and_the_future_is_found_more_often(tmp_path):
     settings = {"training.steps": 60, "training.batch_size": 16, "optimizer.lr": 0.005}
-    run = trained(series(60), tmp_path / "run", settings=settings)
+    run = trained(series(60), tmp_path / "run", "cpc", settings=settings)
     first, last = (run.metrics[part] for part in (slice(0, 5), slice(-5, None)))
     assert np.mean([row["loss"] for row in last]) < np.mean([row["loss"] for row in first]) - 0.5
     before, after = (np.mean([row["accuracy"] for row in part], axis=0) for part in (first, last))
@@ -118,11 +122,11 @@ def test_the_loss_falls_and_the_future_is_found_more_often(tmp_path):
 
 def test_candidates_are_those_that_were_drawn_but_for_the_frame_that_is_looked_for(tmp_path):
     """16 of the batch's 64 frames are drawn, the positive itself with a chance of 1 in 64 each."""
-    run = trained(series(), tmp_path / "both")
+    run = trained(series(), tmp_path / "both", "cpc")
     assert all(16.3 < row["candidates"] < 17 for row in run.metrics)
-    run = trained(series(), tmp_path / "others", settings={"pairs.negatives": "others"})
+    run = trained(series(), tmp_path / "others", "cpc", settings={"pairs.negatives": "others"})
     assert all(13 < row["candidates"] < 16.3 for row in run.metrics), "a window is 1 of 8"
-    run = trained(series(), tmp_path / "same", settings={"pairs.negatives": "same"})
+    run = trained(series(), tmp_path / "same", "cpc", settings={"pairs.negatives": "same"})
     assert all(13 < row["candidates"] < 16.3 for row in run.metrics), "a frame is 1 of 8"
 
 
@@ -152,9 +156,8 @@ def test_the_sequence_is_the_second_id_of_a_queue_whose_negatives_are_of_others(
 def test_a_batch_of_which_nothing_has_a_future_teaches_nothing_and_is_no_mistake(tmp_path):
     """Most are of one frame only, so that some batches hold no other."""
     source = series(t=40, lengths=np.where(np.arange(48) % 8, 5, 40))
-    run = trained(
-        source, tmp_path / "run", settings={"pairs.window": 20, "training.batch_size": 2, "training.steps": 9}
-    )
+    settings = {"pairs.window": 20, "training.batch_size": 2, "training.steps": 9}
+    run = trained(source, tmp_path / "run", "cpc", settings=settings)
     assert finite(run, steps=9)
     nothing = [row for row in run.metrics if row["loss"] == 0]
     assert 0 < len(nothing) < 9
@@ -292,7 +295,7 @@ def test_windows_of_pairs_future_begin_where_frames_begin():
 def test_encoders_that_do_not_go_with_the_pairs_are_refused_and_leave_no_folder(tmp_path):
     plain = "tests.training.plain_encoder:of_sequences"
     with pytest.raises(RecipeError, match=rf"^pairs future needs an encoder with frames and contexts, got {plain}$"):
-        trained(series(), tmp_path / "run", encoder=plain)
+        trained(series(), tmp_path / "run", "cpc", encoder=plain)
     with pytest.raises(ValueError, match=r"^resnet_tiny takes images, got sequences; audio_16k and others take those$"):
         trained(series(), tmp_path / "run", encoder="resnet_tiny")
     with pytest.raises(ValueError, match=r"^context must be one of gru, transformer, got 'lstm'$"):
@@ -337,9 +340,11 @@ def test_the_encoder_follows_the_rate(rate, channels, encoder):
 
 
 def test_what_is_chosen_for_sequences_is_said():
-    ready = planned(series(200, t=60))
+    assert planned(series(200, t=60)).chosen[0] == (
+        "method simclr: two windows of one sequence are alike, whatever comes next"
+    )
+    ready = planned(series(200, t=60), "cpc")
     assert ready.chosen == (
-        "method cpc: CPC learns from sequences by predicting what comes next",
         "encoder.name = sensors: 2 channels of a series",
         "training.batch_size = 64: each sequence has many frames",
         "optimizer.lr = 0.001: dot products of unnormalised rows need smaller steps",
