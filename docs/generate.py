@@ -42,7 +42,7 @@ SECTIONS = {
     "data": "Which data to read, and how.",
     "pairs": "Which pairs should agree.",
     "encoder": "The network that is trained, and its projection head.",
-    "text": "The text encoder, for pairs `captions`.",
+    "text": "How texts are read, and the text encoder of pairs `captions`.",
     "keys": "What encodes the keys.",
     "dictionary": "Which keys a query is looked up in.",
     "loss": "How the look-up is scored.",

@@ -103,6 +103,7 @@ TEXTS = {
     "data.columns": "`ROLE=NAME,…`",
     "data.cache": "a folder, " + EMPTY,
     "encoder.init": "a file, a run, " + EMPTY,
+    "text.tokenizer": "a file, " + EMPTY,
 }
 # What has to be so for a key to have an effect, besides the choices of pairs, keys, dictionary and loss.
 NEEDS = {
@@ -115,6 +116,9 @@ NEEDS = {
     "data.rate": "audio",
     "data.columns": "arrays and tables",
     "data.cache": "images and audio in files",
+    "text.vocabulary": "encoders of text, no `text.tokenizer`",
+    "text.tokenizer": "encoders of text",
+    "text.dropout": "encoders of text",
     "pairs.window": "audio and series only",
     "encoder.stem": "ResNets",
     "encoder.context": "encoders of audio and series",

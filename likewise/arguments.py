@@ -12,10 +12,10 @@ Columns = Annotated[
         "--column",
         metavar="ROLE=NAME",
         help="Which column or array has which role, as in y=digit; may be repeated. Roles in a CSV or Parquet table: "
-        "sequence, time, y (labels), group, is_test, channels=ax+ay+az. Roles in a Parquet file of images, in "
-        "captions.csv or in metadata.csv: x (the images), y, group, is_test, captions=title+keywords. Roles in an "
-        ".npz file: x, y, group (or speaker, subject), is_test, class_names, views, captions=title+keywords, audio, "
-        "offsets, rate, channels (their names).",
+        "sequence, time, y (labels), group, is_test, channels=ax+ay+az; or, of texts, text=title+body, y, group, "
+        "is_test. Roles in a Parquet file of images, in captions.csv or in metadata.csv: x (the images), y, group, "
+        "is_test, captions=title+keywords. Roles in an .npz file: text, x, y, group (or speaker, subject), is_test, "
+        "class_names, views, captions=title+keywords, audio, offsets, rate, channels (their names).",
     ),
 ]
 Trust = Annotated[
@@ -51,8 +51,8 @@ TrainData = Annotated[
     str,
     typer.Argument(
         metavar="DATA",
-        help="A folder of images, audio or CSV files; a .npy, .npz, idx, CIFAR, CSV or Parquet file; tar shards; "
-        "or built-in data: digits, mnist5k, sounds, shapes.",
+        help="A folder of images, audio, texts or CSV files; a .npy, .npz, idx, CIFAR, .txt, CSV or Parquet file; tar "
+        "shards; or built-in data: digits, mnist5k, sounds, shapes.",
     ),
 ]
 Method = Annotated[

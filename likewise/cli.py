@@ -70,13 +70,14 @@ def train(
     resume: args.Resume = False,
     trust: args.Trust = False,
 ) -> None:
-    """Train an encoder on images, image-caption pairs, audio, sensor data or vectors. No labels are needed.
+    """Train an encoder on images, images with captions, audio, sensor data, texts or vectors. No labels are needed.
 
     \b
     Examples:
       likewise train photos/
       likewise train photos/ --minutes 10
       likewise train digits --method simclr --steps 500 --out runs/digits
+      likewise train notes.txt --method simcse
       likewise train photos/ --set dictionary.size=4096 --set training.log_every=50
       likewise train photos/ --resume
     """

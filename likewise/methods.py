@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from likewise.dictionaries.catalog import DICTIONARIES, KEYS
+from likewise.encoders import TEXT_ENCODERS
 from likewise.losses.catalog import LOSSES
 from likewise.pairs.catalog import PAIRS
 from likewise.pairs.pairs import STEPS
@@ -45,6 +46,7 @@ class Method:
 WRITTEN = ("method", "data.source", "data.columns", "data.cache")  # in every recipe that likewise wrote itself
 # What likewise did before there were these keys, so that the data of older runs stay what they were.
 BEFORE = {"data.gaps": "skip", "data.apart": "items", "data.early_size": 0}
+READING = ("vocabulary", "tokenizer", "dropout")  # options of text, whatever reads it
 MOCO = {"encoder.bn_splits": 8}  # the paper trained a batch of 256 on 8 devices, each with its own statistics
 METHODS = {
     "pair": Method("Hadsell et al., 2006", "groups", "encoder", "batch", "pair_margin", {"loss.margin": 1.0}),
@@ -132,6 +134,14 @@ METHODS = {
             "encoder.head": "linear",
             "pairs.preset": "captions",
         },
+    ),
+    "simcse": Method(
+        "Gao et al., 2021",
+        "views",
+        "encoder",
+        "batch",
+        "info_nce",
+        {"loss.temperature": 0.05, "pairs.preset": "dropout", "text.dropout": 0.1},
     ),
     "dcl": Method(
         "Yeh et al., 2021",
@@ -268,12 +278,13 @@ def options(recipe: Recipe) -> dict[str, tuple[str, ...]]:
     Sections that are not in the result are the same for every recipe.
     """
     pairs, dictionary = PAIRS[recipe.pairs.kind], DICTIONARIES[recipe.dictionary.kind]
+    reads_text = pairs.has_text_tower or recipe.encoder.name in TEXT_ENCODERS
     return {
         "pairs": ("kind", *pairs.options),
         "keys": ("by", *KEYS[recipe.keys.by].options),
         "dictionary": ("kind", *dictionary.options),
         "loss": ("kind", *LOSSES[recipe.loss.kind].options, "weight"),
-        "text": ("name", "vocabulary", "dropout") if pairs.has_text_tower else (),
+        "text": (*(["name"] if pairs.has_text_tower else []), *READING) if reads_text else (),
     }
 
 

@@ -69,6 +69,15 @@ def gather(rows: Tensor) -> Tensor:
     return _Gather.apply(rows) if rows.requires_grad else _all_gather(rows)  # type: ignore[no-untyped-call]
 
 
+def as_wide(rows: Tensor) -> Tensor:
+    """Return tokens (n, t) padded with 0 to the largest t of all ranks; rows of floats are returned as they are."""
+    if count() == 1 or rows.is_floating_point():
+        return rows
+    widest = torch.tensor(rows.shape[1], device=rows.device)
+    dist.all_reduce(widest, dist.ReduceOp.MAX)
+    return torch.nn.functional.pad(rows, (0, int(widest) - rows.shape[1]))
+
+
 def mean(number: Tensor) -> Tensor:
     """Return the mean over ranks of a tensor, without gradient."""
     if count() == 1:

@@ -67,7 +67,8 @@ class Pairs:
     # comes next in it; captions: an image and its caption.
     kind: str = "views"
     # Augmentations: moco_v1, moco_v2, simclr, captions, greyscale or none for images; vector for vectors; sound,
-    # sequence or none for audio; sequence or none for sensors. Empty chooses one for the data.
+    # sequence or none for audio; sequence or none for sensors; text or dropout for texts. Empty chooses one for the
+    # data.
     preset: str = ""
     symmetric: bool = False  # use both views of an item as queries and both as keys, instead of one of each
     window: int = 0  # audio and series: length in samples of the excerpt that a training step sees; 0 chooses one
@@ -102,11 +103,16 @@ class Encoder:
 
 @dataclass(frozen=True)
 class Text:
-    """The text encoder for pairs captions. Its head is of the same kind as the image encoder's."""
+    """How texts are read, and the text encoder for pairs captions, whose head is like the image encoder's.
 
-    name: str = ""  # text_tiny, text_small or text_base; empty chooses one for the machine
-    vocabulary: int = 4096  # largest number of tokens; the tokenizer is learned from the training captions
-    dropout: float = 0.0  # dropout probability in the text encoder
+    The encoder of data that are texts is encoder.name.
+    """
+
+    name: str = ""  # pairs captions: the text encoder, such as text_tiny; empty chooses one for the machine
+    vocabulary: int = 4096  # largest number of tokens; the tokenizer is learned from the training texts
+    # A tokenizer.json of the tokenizers library, for weights that were trained with it; empty: one is learned.
+    tokenizer: str = ""
+    dropout: float = 0.0  # dropout probability in the encoder of text
 
 
 @dataclass(frozen=True)

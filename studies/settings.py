@@ -55,6 +55,7 @@ TRIALS = {
         Trial("128, learning rate 0.004", "simclr", 1200, BATCH | WHOLE | {"optimizer.lr": 0.004}),
         Trial("256, larger crops and blur (moco_v2)", "simclr", 600, OLD | {"pairs.preset": "moco_v2"}),
         Trial("128, views of 20 pixels in the first half", "simclr", 1700, BATCH | EARLY),
+        Trial("the same, head without batch norm", "simclr", 1700, BATCH | EARLY | {"encoder.head": "mlp"}),
         Trial("batches of 128", "moco", 1200, BATCH | WHOLE),
         Trial(
             "128, both views as queries, simclr's views, batch norm not split",
@@ -71,6 +72,7 @@ TRIALS = {
         Trial("batches of 256", "simclr", 400, OLD),
         Trial("128, views of 16 pixels in the first half", "simclr", 800, BATCH | {"data.early_size": 16}),
         Trial("the same, temperature 0.5", "simclr", 800, BATCH | {"data.early_size": 16, "loss.temperature": 0.5}),
+        Trial("128, head without batch norm", "simclr", 800, BATCH | WHOLE | {"encoder.head": "mlp"}),
     ],
     "har": [
         Trial("", "cpc", 1600),

@@ -97,14 +97,14 @@ def test_a_folder_that_really_may_not_be_read(photos):
         photos.chmod(0o700)
 
 
-def test_a_folder_of_text_files_and_an_empty_one(here):
+def test_a_folder_of_other_files_and_an_empty_one(here):
     (here / "photos").mkdir()
-    kinds = ", ".join((*EXTENSIONS, "wav, flac, ogg, opus, mp3, csv"))
-    expected = f"no images, audio or series in photos/: expected {kinds}; got "
+    kinds = ", ".join((*EXTENSIONS, "wav, flac, ogg, opus, mp3, csv, txt"))
+    expected = f"no images, audio, series or texts in photos/: expected {kinds}; got "
     assert refused("photos") == expected + "no files"
     for name in "abc":
-        (here / "photos" / f"{name}.txt").write_text("no image")
-    assert refused("photos") == expected + "3 files of other kinds (.txt)"
+        (here / "photos" / f"{name}.md").write_text("no image")
+    assert refused("photos") == expected + "3 files of other kinds (.md)"
 
 
 def test_a_text_that_is_called_an_array(here):
@@ -470,7 +470,9 @@ def test_what_fails_while_it_is_printed_is_one_sentence_too(monkeypatch):
 
 TOO_MUCH = {
     "--method moco --set dictionary.size=1000000000000": "dictionary.size = 1,000,000,000,000 and encoder.dim = 128",
-    "--method moco --set encoder.dim=1000000000 --batch-size 256": "encoder.dim = 1,000,000,000 and training.batch_size = 256",
+    "--method moco --set encoder.dim=1000000000 --batch-size 256": (
+        "encoder.dim = 1,000,000,000 and training.batch_size = 256"
+    ),
     "--method simclr --set encoder.dim=1000000000 --batch-size 2": "encoder.dim = 1,000,000,000",
     "--set data.size=1000000": "data.size = 1,000,000",
     "--method instdisc --set dictionary.negatives=1000000000000": (
@@ -492,10 +494,10 @@ def test_what_a_machine_has_no_memory_for_is_said_with_what_it_has(here, monkeyp
     for words, told in {
         "--set data.size=900": f"data.size = 900 stores each image as 1,028 × 1,028 pixels, which takes 3.02 MiB {has}",
         "--set data.size=64": f"1,797 images of 64 × 64 pixels would take 7.02 MiB {has}, in digits",
-        "--batch-size 256 --set data.size=40": f"data.size = 40 and training.batch_size = 256 would take 3.12 MiB {has}",
-        "--batch-size 256 --set encoder.dim=2000": f"encoder.dim = 2,000 and training.batch_size = 256 would take 3.91 MiB {has}",
+        "--set data.size=40": f"data.size = 40 and training.batch_size = 256 would take 3.12 MiB {has}",
+        "--set encoder.dim=2000": f"encoder.dim = 2,000 and training.batch_size = 256 would take 3.91 MiB {has}",
     }.items():
-        assert refused("digits", *words.split()) == told
+        assert refused("digits", "--batch-size", 256, *words.split()) == told
     without_head = {"encoder.dim": 10**9, "encoder.head": "none"}
     assert make_plan("digits", "moco", without_head, progress=False), "then there is no matrix of that size"
 

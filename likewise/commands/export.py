@@ -28,6 +28,7 @@ from torch.nn import functional
 from likewise import __version__, methods
 from likewise.commands.model_card import CARD, ENDINGS, FORMATS, ExportError, card
 from likewise.data.builtin import needed
+from likewise.data.items import TEXT
 from likewise.locks import InUseError, only_writer
 from likewise.recipe import Recipe
 from likewise.training.encoder import Encoder, check_layer, load
@@ -114,8 +115,8 @@ def export(
     shared["recipe"] = hashlib.sha256(methods.to_toml(encoder.recipe).encode()).hexdigest()
     shared |= {"weights": encoder.fingerprint("backbone"), "data": encoder.about["fingerprint"]}
     towers = {out.name: _tower_of_items(encoder, layer, chosen != "safetensors")}
-    texts: dict[str, str] = {}
-    if encoder.knows_words and layer == "head":
+    texts = encoder.modality.files_of(encoder.about)
+    if encoder.has_text_tower and layer == "head":
         towers[f"{out.stem}.text{out.suffix}"] = _tower_of_text(encoder)
         texts |= encoder.texts
     records = {name: shared | tower.record for name, tower in towers.items()}
@@ -184,9 +185,8 @@ def _tower_of_items(encoder: Encoder, layer: str, traced: bool) -> Tower:
 def _tower_of_text(encoder: Encoder) -> Tower:
     """Return the tower that embeds captions, from tokens to the space of the image embeddings."""
     network = _copied(*encoder.text_network)  # type: ignore[misc]
-    text = encoder.text_modality
-    exported = text.exported(network, encoder.recipe, encoder.about, encoder.augmentation)
-    record = {"modality": text.name, "kind": text.name, "encoder": encoder.recipe.text.name} | exported.record
+    exported = encoder.exported_text()
+    record = {"modality": TEXT, "kind": TEXT, "encoder": encoder.recipe.text.name} | exported.record
     return _tower(Prepared(network), network, exported.given, exported.prepared, encoder.recipe, record)
 
 

@@ -68,7 +68,7 @@ def card(encoder: Encoder, run: Path | None, folder: Path, records: Mapping[str,
     figures = (
         _accuracies(measured) if measured else _figures(metrics.read(run / "metrics.jsonl") if run else [], recipe)
     )
-    both = encoder.knows_words
+    both = encoder.has_text_tower
     lines = [
         f"# {recipe.encoder.name} by {recipe.method}",
         f"An encoder of {about['kind']}s{' and captions' * both}, trained by the method {recipe.method}{paper}"

@@ -18,7 +18,7 @@ from likewise.data import Items
 from likewise.data.embeddings import ENDINGS, read_embeddings
 from likewise.data.parts import ROWS_AT_ONCE, Ids
 from likewise.encoders import hop_of
-from likewise.encoders.features import features, frame_features, place_of, text_features
+from likewise.encoders.features import as_dtype, features, frame_features, place_of, text_features
 from likewise.modalities.modality import Frames, Modality
 from likewise.pairs.catalog import PAIRS, build_untrained, finish
 from likewise.randomness import generator, number
@@ -59,13 +59,17 @@ class Identity(Representation):
 
 
 class Baseline(Representation):
-    """The modality's baseline without training, such as pixels; with `encoder`, for that encoder's views and frames."""
+    """The modality's baseline without training, such as pixels; with `encoder`, for that encoder's views and frames.
 
-    def __init__(self, encoder: Encoder | None = None, hop: int = 0) -> None:
+    What it needs to know of the data, such as which words are rare, is taken from the training items.
+    """
+
+    def __init__(self, items: Items, train: Ids, encoder: Encoder | None = None, hop: int = 0) -> None:
         self.encoder, self.hop = encoder, hop
+        self._baseline = self._modality(items).fitted_baseline(items.main, train)
 
     def embed(self, items: Items, ids: Ids) -> Tensor:
-        return self._modality(items).baseline(items.main, ids)
+        return self._baseline(items.main, ids)
 
     def embed_frames(self, items: Items, ids: Ids, frames: Frames) -> Tensor:
         return self._modality(items).baseline_of_frames(items.main, ids, frames, self.hop)
@@ -193,14 +197,14 @@ def _trained_run(encoder: Encoder, layer: str | None, columns: Mapping[str, str]
     untrained = nn.Sequential(fresh.encoder, fresh.head).to(device)
     hop = hop_of(encoder.backbone)
     words: tuple[nn.Module | None, nn.Module | None] = (None, None)
-    knows_words = encoder.knows_words and layer == "head"  # text is embedded in the space after the head
+    knows_words = encoder.has_text_tower and layer in encoder.layers_for_words()
     if knows_words:
         words = fresh.keys.to(device), copy.deepcopy(encoder.text_network).to(device)
 
     def representations(items: Items, train: Ids, by_frame: bool) -> Mapping[str, Representation]:
         finish(recipe, fresh.encoder, encoder.augmentation, items, train, like=encoder.backbone)
         return {
-            encoder.modality.baseline_name(by_frame): Baseline(encoder, hop),
+            encoder.modality.baseline_name(by_frame): Baseline(items, train, encoder, hop),
             "untrained encoder": RunNetwork(encoder, untrained, words[0], layer),
             "learned encoder": RunNetwork(encoder, learned, words[1], layer),
         }
@@ -225,7 +229,7 @@ def _custom(name: str, columns: Mapping[str, str] | None, size: int | None, seed
         prepared = modality.plain(items.main, train, size)
         network = modality.build_named(name, items.main, size)
         network.to(torch.accelerator.current_accelerator() or "cpu")
-        return {modality.baseline_name(by_frame): Baseline(), name: Network(network, prepared)}
+        return {modality.baseline_name(by_frame): Baseline(items, train), name: Network(network, prepared)}
 
     return Evaluated(name, partial(data.open, size=size, columns=columns, progress=progress), representations, seeded)
 
@@ -254,6 +258,6 @@ def through(network: nn.Sequential, parts: list[Tensor]) -> tuple[Tensor, Tensor
     dtype = place_of(network).dtype
     network.eval()
     backbone, head = network
-    vectors = [backbone(part.to(dtype)) for part in parts]
+    vectors = [backbone(as_dtype(part, dtype)) for part in parts]
     keys = [head(part) for part in vectors]
     return torch.cat([part.float().cpu() for part in vectors]), torch.cat([part.float().cpu() for part in keys])

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from likewise.data import texts
 from likewise.data.archives import map_npy, open_npz
 from likewise.data.cache import Plan, cache_key, fetch
 from likewise.data.captions import from_columns
@@ -24,7 +25,7 @@ from likewise.data.columns import GROUPS, array_roles, caption_keys
 from likewise.data.folder import stamp
 from likewise.data.gaps import Filling, fill
 from likewise.data.images import FITS, Fit, over_white, sixteen_bits
-from likewise.data.items import ROWS, Captions, DataError, Items, digest, make
+from likewise.data.items import ROWS, TEXT, Captions, DataError, Items, digest, make
 from likewise.data.labels import grouped, labelled
 from likewise.data.memory import check_fits
 from likewise.data.series import from_series, is_series
@@ -68,19 +69,20 @@ def from_mapping(
     filling: Filling = fill,
     columns: Mapping[str, str] | None = None,
 ) -> Items:
-    """Return the items of named arrays: `x`, or `x_train` and `x_test`, or `audio` and `offsets`.
+    """Return the items of named arrays: `x`, or `x_train` and `x_test`, or `audio` and `offsets`, or `text`.
 
     Optional arrays are `y`, `group`, `captions` (each also as `…_train` and `…_test`), `is_test` and `class_names`;
     for sequences `rate` and `channels`; for images in several views the names of these views, `views`. `columns` maps
     such a role to the array that plays it, where the array has another name.
     """
-    texts = caption_keys(arrays, columns or {}, name)
+    captions_of_part = caption_keys(arrays, columns or {}, name)
     roles = array_roles(arrays, columns or {}, name)
-    given = {role: np.asarray(arrays[key]) for role, key in roles.items()}
+    # As an array, every string of a list would take as much memory as the longest.
+    given = {role: np.asarray(arrays[key]) for role, key in roles.items() if role != TEXT}
     if "x_test" in given and "x_train" not in given:  # then x and y are the training part
         renames = {key: f"{key}_train" for key in ("x", "y", *GROUPS)}
         given = {renames.get(key, key): array for key, array in given.items()}
-        texts = {part or "_train": keys for part, keys in texts.items()}
+        captions_of_part = {part or "_train": keys for part, keys in captions_of_part.items()}
     known: dict[str, Any] = {}
     parts: list[NDArray[Any]] = []
     if "x" not in given:
@@ -95,7 +97,7 @@ def from_mapping(
     groups = (_column(given, key, parts) for key in GROUPS if key in given or f"{key}_train" in given)
     if (group := next(groups, None)) is not None:
         known["groups"] = grouped(group)
-    if (captions := _captions(arrays, texts, parts, name)) is not None:
+    if (captions := _captions(arrays, captions_of_part, parts, name)) is not None:
         known["captions"] = captions
     if "x" in given or parts:
         x = given["x"] if "x" in given else _joined(parts, name)
@@ -109,8 +111,12 @@ def from_mapping(
     if "audio" in given:
         offsets, stored_rate = given.get("offsets"), _rate(given, name)
         return from_clips(given["audio"], offsets, name, rate=stored_rate, wanted=rate, **known)
+    if TEXT in roles:
+        if "captions" in known:
+            raise DataError(f"expected texts or captions in {name}, got both")
+        return texts.from_memory(arrays[roles[TEXT]], name, **known)
     got = ", ".join(sorted(map(str, arrays))) or "none"
-    raise DataError(f"expected an array x, x_train or audio in {name}, got {got}")
+    raise DataError(f"expected an array x, x_train, audio or text in {name}, got {got}")
 
 
 def from_npz(

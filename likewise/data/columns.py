@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Iterable, Mapping
 
-from likewise.data.items import DataError
+from likewise.data.items import TEXT, DataError
 
 GROUPS = ("group", "speaker", "subject")
 PARTS = ("", "_train", "_test")
@@ -11,7 +11,7 @@ SPLIT = ("x", "y", *GROUPS)  # roles that may come as a train and a test part
 CAPTIONS = "captions"  # the only role that several arrays may play together
 WHOLE = ("audio", "offsets", "rate", "channels", "is_test", "class_names", "views")
 PICTURES = ("x", "y", "group", "is_test", CAPTIONS)  # roles of columns in tables of images
-ARRAYS = (*WHOLE, *(key + part for key in SPLIT for part in PARTS))
+ARRAYS = (*WHOLE, TEXT, *(key + part for key in SPLIT for part in PARTS))
 
 
 def check_roles(columns: Mapping[str, str], roles: Iterable[str], names: Iterable[str], source: str) -> None:
@@ -41,11 +41,17 @@ def array_roles(keys: Iterable[str], columns: Mapping[str, str], source: str) ->
     columns = {role: name for role, name in columns.items() if role != CAPTIONS}
     check_roles(columns, (*ARRAYS, CAPTIONS), {*keys, *stems}, source)
     key_of_role = {key: key for key in keys if key in ARRAYS}
-    replaced = {*columns, "x"} if "audio" in columns else {*columns}
+    replaced = {*columns}
+    if "audio" in columns:
+        replaced |= {"x"}
+    if TEXT in columns:
+        replaced |= {"x", "audio"}
     for role in (role + part for role in replaced for part in PARTS):
         key_of_role.pop(role, None)
     for role, name in columns.items():
         key_of_role |= {role + part: name + part for part in PARTS if name + part in keys}
+    if TEXT not in columns and key_of_role.keys() & {"x", "x_train", "x_test", "audio"}:
+        key_of_role.pop(TEXT, None)  # it says something about these items, and is not read
     labels = key_of_role.get("y", key_of_role.get("y_train", "y")).removesuffix("_train")
     if labels != "y" and "class_names" not in columns:
         key_of_role.pop("class_names", None)

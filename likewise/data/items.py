@@ -74,12 +74,12 @@ class Items:
 
     @property
     def kind(self) -> str:
-        """The word for an item in messages: image, vector or sequence."""
+        """The word for an item in messages: image, vector, sequence or text."""
         return self.main.kind
 
     @property
     def native(self) -> int:
-        """The median shorter side of the original images, the features of a vector, or the median length."""
+        """The median shorter side of the images, the features of a vector, or the median length; of texts in words."""
         return self.main.native
 
     @property
@@ -91,6 +91,12 @@ class Items:
     def captions(self) -> Captions | None:
         """The captions of each item, one or more; None if the items have no captions."""
         return None if CAPTION not in self.parts else by_item(self.parts[CAPTION], len(self))
+
+    def texts_of(self, item: int) -> tuple[str, ...]:
+        """Return the texts that stand for an item where it is shown: its captions, or itself if it is a text."""
+        if self.captions is not None:
+            return self.captions[item]
+        return tuple(self.main.texts(np.array([item]))) if self.main.modality == TEXT else ()
 
 
 def text_part(texts: Captions) -> Part:

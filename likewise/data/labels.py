@@ -15,6 +15,7 @@ from likewise.data.items import DataError
 SPLITS = {"train": False, "training": False, "test": True, "val": True, "valid": True, "validation": True}
 LARGEST_NAMES = 16 << 20  # bytes of a file with class names, at most
 TRUE_OR_FALSE = {"true": True, "false": False, "1": True, "0": False, **SPLITS}  # values of is_test as text
+WHOLE = re.compile(r"-?(0|[1-9]\d{0,17})")  # not 007, which is a name, nor what needs more than 64 bits
 LARGEST_LABEL = 65_535  # larger whole numbers are treated as class names instead of class indices
 
 
@@ -74,6 +75,13 @@ def is_test_cell(cell: Any, what: str) -> bool:
     if known is None:
         raise DataError(f"{what} must be true or false, or a split such as train or test, got {str(cell)[:40]!r}")
     return known
+
+
+def whole_numbers(cells: Sequence[int | str | None]) -> Sequence[int | str | None]:
+    """Return the cells of a column as whole numbers if all of them are, as a CSV file has nothing but text."""
+    if all(cell is None or (isinstance(cell, str) and WHOLE.fullmatch(cell)) for cell in cells):
+        return [None if cell is None else int(cell) for cell in cells]
+    return cells
 
 
 def collect_labels(values: Sequence[int | str | None]) -> NDArray[Any] | None:

@@ -15,7 +15,6 @@ import contextlib
 import functools
 import os
 import posixpath
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,14 +29,13 @@ from likewise.data.folder import File, images_of
 from likewise.data.folder import listing as listing_of
 from likewise.data.images import Listing
 from likewise.data.items import NO_CAPTION, DataError, Skipped
-from likewise.data.labels import collect_labels, grouped, is_test_cell, label_of, labelled
+from likewise.data.labels import collect_labels, grouped, is_test_cell, label_of, labelled, whole_numbers
 from likewise.data.metadata_lines import shown
 
 CAPTION_FILES = ("captions.jsonl", "captions.csv")
 METADATA_FILES = ("metadata.jsonl", "metadata.csv")
 IMAGES = ("image", "path", "file", "file_name", "filename")
 USUAL_TEXTS = tuple((name,) for name in TEXTS)
-WHOLE = re.compile(r"-?(0|[1-9]\d*)")  # not 007, which is a name
 
 
 @dataclass(frozen=True)
@@ -188,9 +186,7 @@ def _read(
             about.cells.setdefault(role, []).append(row.get(column))
         if lists.texts and not texts:
             skipped.append(Skipped(where, NO_CAPTION))
-    notes = []
-    if encoding != metadata_lines.UTF_8:
-        notes.append(f"{file.path} is not UTF-8: it is read as Windows-1252, which includes Latin-1")
+    notes = [*metadata_lines.note_of_encoding(file.path, encoding)]
     if count := len(locator.with_backslashes):
         names = f"{count:,} image{'s' * (count > 1)}"
         notes.append(f"{file.path} names {names} with backslashes, which are read as slashes")
@@ -206,9 +202,7 @@ def _by_role(lists: Lists, paths: Sequence[str], abouts: Sequence[_Known], name:
         if role == "is_test":
             found["test"] = np.array([cell is not None and is_test_cell(cell, what) for cell in cells], dtype=np.bool_)
             continue
-        if all(cell is None or (isinstance(cell, str) and WHOLE.fullmatch(cell)) for cell in cells):
-            cells = [None if cell is None else int(cell) for cell in cells]  # a CSV file has nothing but text
-        values = collect_labels([label_of(cell, what) for cell in cells])
+        values = collect_labels(whole_numbers([label_of(cell, what) for cell in cells]))
         if role == "y":
             found["labels"], found["classes"] = (None, ()) if values is None else labelled(values)
         else:

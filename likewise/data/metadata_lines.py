@@ -43,6 +43,11 @@ def encoding_of(path: Path) -> str:
     return WINDOWS if windows > utf_8 else UTF_8
 
 
+def note_of_encoding(path: str, encoding: str) -> tuple[str, ...]:
+    """Return a note about a file that is not read as UTF-8."""
+    return (f"{path} is not UTF-8: it is read as Windows-1252, which includes Latin-1",) if encoding == WINDOWS else ()
+
+
 def read(path: Path, encoding: str, needed: Sequence[Sequence[str]], name: str) -> Iterator[Line]:
     """Yield the lines of a file that have content.
 
@@ -57,7 +62,7 @@ def read(path: Path, encoding: str, needed: Sequence[Sequence[str]], name: str) 
             yield from _csv(text, needed, name)
 
 
-def columns_of(path: Path, is_chosen: Callable[[Sequence[str]], bool]) -> list[str]:
+def columns_of(path: Path, is_chosen: Callable[[Sequence[str]], bool], encoding: str = UTF_8) -> list[str]:
     """Return the names of the columns, in lower case: of a CSV file's header, or of the first JSON object.
 
     `is_chosen` says whether names make sense, to find out what separates the cells of a CSV file.
@@ -65,12 +70,12 @@ def columns_of(path: Path, is_chosen: Callable[[Sequence[str]], bool]) -> list[s
     if is_jsonl(path.name):
         with path.open("rb") as binary:  # Latin-1 can decode every byte, and the names are seldom more than ASCII
             return next((list(row) for _, row, reason in _jsonl(binary, "latin-1") if not reason), [])
-    with path.open(encoding=UTF_8, errors="surrogateescape", newline="") as text:
+    with path.open(encoding=encoding, errors="surrogateescape", newline="") as text:
         return _header(text, is_chosen)[1]
 
 
 def is_jsonl(name: str) -> bool:
-    return name.endswith(".jsonl")
+    return name.lower().endswith(".jsonl")
 
 
 def _jsonl(file: Iterable[bytes], encoding: str) -> Iterator[Line]:
@@ -117,10 +122,11 @@ def _csv(file: Iterable[str], needed: Sequence[Sequence[str]], name: str) -> Ite
 
 
 def _header(file: Iterable[str], is_chosen: Callable[[Sequence[str]], bool]) -> tuple[Any, list[str]]:
-    """Return a reader of the rows after the header, and the header: in the first chosen way, or separated by commas."""
+    """Return a reader of the rows after the header, and the header: in the first chosen way, else the likeliest one."""
     lines = iter(file)
     first = next(lines, "")
-    delimiter = next((mark for mark in DELIMITERS if is_chosen(_names(csv.reader([first], delimiter=mark)))), ",")
+    chosen = (mark for mark in DELIMITERS if is_chosen(_names(csv.reader([first], delimiter=mark))))
+    delimiter = next(chosen, max(DELIMITERS, key=first.count))
     rows = csv.reader(itertools.chain([first], lines), delimiter=delimiter)
     return rows, _names(rows)
 

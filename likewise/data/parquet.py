@@ -109,7 +109,7 @@ class _Table:
         captions: list[tuple[str, ...]] = [()] * sum(sizes)
         for name in roles.get(CAPTIONS, ()):
             captions = [texts + clean(cell) for texts, cell in zip(captions, cells[name], strict=True)]
-        names = _hugging_names(schema, next(iter(roles.get("y", ())), None))
+        names = hugging_names(schema, next(iter(roles.get("y", ())), None))
         return cls(parquet, location, path, roles["x"][0], sum(sizes), firsts, known, names, captions)
 
     def openers(self, rows: Any) -> Iterator[Opener]:
@@ -206,7 +206,8 @@ def _caption_column(schema: Any) -> str | None:
     return next((columns[name] for name in TEXTS if name in columns), None)
 
 
-def _hugging_names(schema: Any, label: str | None) -> list[str]:
+def hugging_names(schema: Any, label: str | None) -> list[str]:
+    """Return the class names that Hugging Face stores in the schema for a column of labels; empty if there are none."""
     try:
         features = json.loads(schema.metadata[b"huggingface"])["info"]["features"]
         return [str(name) for name in features[label]["names"]]

@@ -109,6 +109,10 @@ class Part:
         """Yield the stored content of a few rows, one row after the other."""
         yield from self[rows]
 
+    def texts(self, rows: Ids) -> list[str]:
+        """Return some rows of a part that holds texts as strings."""
+        return list(map(str, self.array[rows]))
+
     def digests(self, rows: Ids) -> Digests:
         """Return a hash of each of some rows, (m,): equal for rows of equal content, wherever they are stored."""
         # Hashing releases the GIL if rows are large, so that threads share the work.

@@ -14,7 +14,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from likewise.data import arrays, audio, classic, folder, metadata, parquet, shards, tables, unread
+from likewise.data import (
+    arrays,
+    audio,
+    classic,
+    folder,
+    metadata,
+    parquet,
+    shards,
+    tables,
+    text_folder,
+    text_tables,
+    texts,
+    unread,
+)
 from likewise.data.builtin import NAMES, builtin
 from likewise.data.cache import Plan, cache_folder, cache_key, cached_number, fetch
 from likewise.data.clips import from_clips
@@ -23,11 +36,11 @@ from likewise.data.gaps import Filling, way
 from likewise.data.images import EXTENSIONS, FITS, LARGEST_DEFAULT, Listing, decoding, median_side
 from likewise.data.items import AUDIO, IMAGE, DataError, Items, Skipped, digest, fingerprint, make
 from likewise.data.sequences import Sequences
-from likewise.data.unread import IMAGES, RECORDINGS, SHARDS, TABLES
+from likewise.data.unread import IMAGES, RECORDINGS, SHARDS, TABLES, TEXTS
 from likewise.memory import shortage
 
-Source = str | os.PathLike[str] | NDArray[Any] | Mapping[str, Any] | Items
-KINDS = "a folder of images or audio, .npy, .npz, .csv, .parquet, .tar or an idx images file"
+Source = str | os.PathLike[str] | NDArray[Any] | Mapping[str, Any] | Sequence[str] | Items
+KINDS = "a folder of images, audio or texts, .npy, .npz, .csv, .tsv, .jsonl, .txt, .parquet, .tar or an idx images file"
 KEPT_COLUMNS = ("labels", "classes", "groups", "test", "paths", "captions", "skipped")  # when audio is resampled
 
 
@@ -47,7 +60,7 @@ class _Request:
     def without_columns(self) -> None:
         """Raise an error if columns are given, for sources that have no named columns."""
         if self.columns:
-            kinds = ".npz, .csv and Parquet files and in a folder's captions.csv or metadata.csv"
+            kinds = ".npz, .csv, .tsv, .jsonl and Parquet files and in a folder's captions.csv or metadata.csv"
             raise DataError(f"columns can be named in {kinds}, got {self.name}")
 
 
@@ -62,13 +75,14 @@ def open(  # noqa: A001
     cache: str | os.PathLike[str] | None = None,
     progress: bool = True,
 ) -> Items:
-    """Open a source of images, vectors or sequences as rows of one array.
+    """Open a source of images, vectors, sequences or texts as rows of one array.
 
-    The source is one of these: a folder of images or of audio (in class folders or not), a folder of images whose
-    captions are in `captions.jsonl` or `captions.csv`, a `.npy` or `.npz` file, a `.csv` or Parquet file of
+    The source is one of these: a folder of images, of audio or of texts (in class folders or not), a folder of images
+    whose captions are in `captions.jsonl` or `captions.csv`, a `.npy` or `.npz` file, a `.csv` or Parquet file of
     time series or a folder of them, MNIST's idx files, CIFAR's folder, a Parquet file of images or WebDataset
-    tar file or a folder of them, a built-in name (`digits`, `mnist5k`, `sounds`, `shapes`; a path of that name takes
-    precedence), an array, a dictionary of arrays named as in an `.npz`, or `Items`.
+    tar file or a folder of them, a `.txt` file whose lines are texts, a `.csv`, `.tsv`, `.jsonl` or Parquet file with
+    a column of texts, a built-in name (`digits`, `mnist5k`, `sounds`, `shapes`; a path of that name takes precedence),
+    an array, a dictionary of arrays named as in an `.npz`, a list of texts, or `Items`.
 
     Encoded images become RGB squares of side `size`, in the way that `fit` says: "crop" resizes the shorter side to
     `size` and crops the centre, "pad" resizes the longer side to `size` and fills the rest with white, "stretch"
@@ -94,6 +108,14 @@ def open(  # noqa: A001
     that look like a time or an index, are constant or only count up; these are listed in `table.left_out`. Without a
     time, a column that certainly is one orders the rows. A file in which no column names sequences is one log, which
     is cut into stretches.
+
+    For texts in tables the roles are text, y, group and is_test. Several columns may make up a text, as in {"text":
+    "title+body"}. By default, the texts are in a column with a usual name such as `text`, `sentence`, `body` or
+    `review`. If a CSV or Parquet file also has columns of numbers that could be the channels of series, one of text and
+    channels must be named. In an `.npz` or a dictionary without `x` and `audio`, the array `text` (n,) holds the texts.
+    Any whitespace in a text becomes one space. Empty texts are left out, and so are repeated ones, unless their labels
+    differ or one is in the training part and the other in the test part. Only texts in memory or in an `.npz` may
+    repeat.
 
     Captions may come as `captions` (n,) or (n, several) in an `.npz`, one line each in `captions.jsonl` ({"image":
     "a.jpg", "caption": "a dog"}; several as a list) or in `captions.csv` (image,caption), the same in Hugging Face's
@@ -135,9 +157,13 @@ def open(  # noqa: A001
     if isinstance(source, np.ndarray):
         request.without_columns()
         return arrays.from_array(source, request.name, request.size, fit=request.fit, filling=request.filling)
+    if isinstance(source, list | tuple):
+        request.without_columns()
+        return texts.from_memory(source, request.name)
     if not isinstance(source, str | os.PathLike):
         got = type(source).__name__
-        raise DataError(f"source must be a path, one of {', '.join(NAMES)}, an array or a dict of arrays, got {got}")
+        kinds = f"a path, one of {', '.join(NAMES)}, an array, a dict of arrays or a list of texts"
+        raise DataError(f"source must be {kinds}, got {got}")
     path = Path(source).expanduser()
     if not os.path.lexists(path):
         if request.name in NAMES:
@@ -177,6 +203,8 @@ def _described(source: Any) -> str:
         return source.name
     if isinstance(source, Mapping):
         return f"arrays {', '.join(map(str, source))}"
+    if isinstance(source, list | tuple):
+        return f"a {type(source).__name__} of length {len(source)}"
     return f"an array of shape {source.shape}" if isinstance(source, np.ndarray) else type(source).__name__
 
 
@@ -214,11 +242,15 @@ def _file(path: Path, request: _Request) -> Items:
             filling=request.filling,
             columns=request.columns,
         )
+    if kind in (".tsv", ".jsonl") or (kind in (".csv", ".parquet") and text_tables.is_table(path, request.columns)):
+        return text_tables.from_files(path.parent, [folder.stamp(path)], name, request.columns)
     if kind == ".csv" or (kind == ".parquet" and tables.is_table(path, request.columns)):
         return tables.from_file(path, name, request.columns, request.filling)
     if kind in (".parquet", ".tar"):
         return _shards(kind, path.parent, [folder.stamp(path)], request)
     request.without_columns()
+    if kind == ".txt":
+        return texts.from_lines(path, name)
     if classic.is_idx(path.name):
         return _converted(classic.from_idx(path, name), request)
     if kind == ".npy":
@@ -255,15 +287,20 @@ def _read_folder(
     if (lists := metadata.captions_of(files, shown_name, request.columns)) is not None:
         return _listed_pictures(root, lists, files, unreadable, shown_name, request)
     by_ending = {kind: [f for f in files if f.path.lower().endswith(kind)] for kind in (".parquet", ".tar", ".csv")}
+    if documents := text_folder.documents_of(files):
+        request.without_columns()
+        return text_folder.from_folder(root, documents, request.name), documents, TEXTS
     images, recordings = folder.images_of(files), audio.audio_of(files)
     # the most frequent type: a data set may come with a picture or a table that describes it
     most = max(map(len, (*by_ending.values(), images, recordings)))
     if not most:
-        kinds = ", ".join((*EXTENSIONS, *audio.EXTENSIONS, "csv"))
-        raise DataError(f"no images, audio or series in {shown_name}: expected {kinds}; got {_describe_unread(files)}")
+        kinds = ", ".join((*EXTENSIONS, *audio.EXTENSIONS, "csv", "txt"))
+        raise DataError(
+            f"no images, audio, series or texts in {shown_name}: expected {kinds}; got {_describe_unread(files)}"
+        )
     for kind in (".parquet", ".tar"):
         if len(by_ending[kind]) == most:
-            if kind == ".parquet" and tables.is_table(root / by_ending[kind][0].path, request.columns):
+            if kind == ".parquet" and _is_table(root / by_ending[kind][0].path, request.columns):
                 return _tables(root, by_ending[kind], unreadable, request), by_ending[kind], TABLES
             return _shards(kind, root, by_ending[kind], request), by_ending[kind], SHARDS
     if len(images) < most == len(recordings):
@@ -296,7 +333,13 @@ def _listed_pictures(
 
 
 def _tables(root: Path, files: Sequence[File], unreadable: tuple[Skipped, ...], request: _Request) -> Items:
+    if text_tables.is_table(root / files[0].path, request.columns):
+        return text_tables.from_files(root, files, request.name, request.columns)
     return tables.from_folder(root, files, request.name, request.columns, request.filling, unreadable)
+
+
+def _is_table(path: Path, columns: Mapping[str, str]) -> bool:
+    return text_tables.is_table(path, columns) or tables.is_table(path, columns)
 
 
 def _describe_unread(files: Sequence[File]) -> str:

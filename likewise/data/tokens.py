@@ -1,20 +1,29 @@
-"""Tokenize text by byte-level BPE (Sennrich et al., 2016), learned on the captions of a run and saved with it."""
+"""Tokenize text by byte-level BPE (Sennrich et al., 2016), learned on the texts of a run, or by a given tokenizer.json.
+
+The tokenizer of a run is saved with it.
+"""
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from likewise.data.builtin import needed
 from likewise.data.items import DataError
 
 PADDING, START, END = 0, 1, 2  # special tokens
 SPECIAL = ("<padding>", "<start>", "<end>")  # their names, in this order
+BERTS = ("[PAD]", "[CLS]", "[SEP]")  # their names in the files of BERT and of models like it
 SMALLEST = len(SPECIAL) + 256  # every byte is a token, so that any text can be encoded
 
 
 class Tokenizer:
-    """Convert text in any language to tokens; once learned, the same text always gives the same tokens."""
+    """Convert text in any language to tokens; once learned, the same text always gives the same tokens.
+
+    `text` is a tokenizer.json as the tokenizers library writes it: one learned here, or that of a BERT. `start`
+    and `end` are the ids of these special tokens; that of padding is always 0.
+    """
 
     def __init__(self, text: str) -> None:
         self.text = text  # its whole state, as JSON
@@ -23,6 +32,10 @@ class Tokenizer:
             self._inner = library.Tokenizer.from_str(text)
         except Exception as error:  # the library raises no more specific type
             raise DataError(f"a tokenizer must be JSON as the tokenizers library writes it, got: {error}") from None
+        # Some files have texts cut or padded to a length of their own, but here the encoder determines the length.
+        self._inner.no_truncation()
+        self._inner.no_padding()
+        self.start, self.end = _special_tokens(self._inner)
 
     @classmethod
     def learned(cls, captions: Iterable[str], vocabulary: int = 4096) -> "Tokenizer":
@@ -58,17 +71,56 @@ class Tokenizer:
         texts = [text.encode(errors="replace").decode() for text in texts]  # lone surrogates cannot be encoded
         # A caption may spell the name of a special token, such as <end>; that token is removed.
         encoded = [encoding.ids for encoding in self._inner.encode_batch(texts, add_special_tokens=False)]
-        texts_only = [[token for token in ids if token > END] for ids in encoded]
-        rows = [[START, *ids[: length - 2], END] for ids in texts_only]
+        texts_only = [self._without_special(ids) for ids in encoded]
+        return self.padded(texts_only, length), sum(len(ids) > length - 2 for ids in texts_only)
+
+    def padded(self, texts: Sequence[Sequence[int]], length: int) -> Tensor:
+        """Return the tokens of texts between start and end, padded: (n, t) int64, t at most `length`."""
+        rows = [[self.start, *ids[: length - 2], self.end] for ids in texts]
         tokens = torch.full((len(rows), max(map(len, rows), default=0)), PADDING, dtype=torch.int64)
         for row, ids in zip(tokens, rows, strict=True):
             row[: len(ids)] = torch.tensor(ids)
-        return tokens, sum(len(ids) > length - 2 for ids in texts_only)
+        return tokens
+
+    def words(self, texts: Sequence[str]) -> list[list[list[int]]]:
+        """Return for each text its words, and for each word its tokens."""
+        words: list[list[list[int]]] = []
+        texts = [text.encode(errors="replace").decode() for text in texts]  # lone surrogates cannot be encoded
+        for encoding in self._inner.encode_batch(texts, add_special_tokens=False):
+            of_text: dict[int, list[int]] = {}
+            for token, word in zip(encoding.ids, encoding.word_ids, strict=True):
+                of_text.setdefault(word, []).append(token)
+            words.append([kept for ids in of_text.values() if (kept := self._without_special(ids))])
+        return words
 
     def decode(self, tokens: Tensor) -> str:
-        return str(self._inner.decode([token for token in tokens.tolist() if token > END])).strip()
+        return str(self._inner.decode(self._without_special(tokens.tolist()))).strip()
+
+    def _without_special(self, ids: list[int]) -> list[int]:
+        special = (PADDING, self.start, self.end)
+        return [token for token in ids if token not in special]
+
+
+def _special_tokens(inner: Any) -> tuple[int, int]:
+    """Return the ids of start and end; padding must be 0, so that padding a batch takes no tokenizer."""
+    for names in (SPECIAL, BERTS):
+        padding, start, end = map(inner.token_to_id, names)
+        if padding == PADDING and start is not None and end is not None:
+            return start, end
+    vocabulary = inner.get_vocab()
+    got = ", ".join(f"{name} as {vocabulary[name]}" for name in (*SPECIAL, *BERTS) if name in vocabulary)
+    expected = f"{', '.join(SPECIAL)} or {', '.join(BERTS)}, the first of them as 0"
+    raise DataError(f"a tokenizer must have the special tokens {expected}, got {got or 'none of them'}")
 
 
 def trimmed(tokens: Tensor) -> Tensor:
     """Return tokens (n, t) without the last columns that hold only padding."""
     return tokens[:, : int((tokens != PADDING).sum(dim=1).max())]
+
+
+def joined(parts: Sequence[Tensor]) -> Tensor:
+    """Return the rows of several batches as one; tokens are padded to the longest of them."""
+    if parts[0].is_floating_point():
+        return torch.cat(list(parts))
+    widest = max(part.shape[1] for part in parts)
+    return torch.cat([nn.functional.pad(part, (0, widest - part.shape[1]), value=PADDING) for part in parts])

@@ -6,9 +6,15 @@ from collections.abc import Sequence, Set
 
 from likewise.data import audio, images
 from likewise.data.folder import File
-from likewise.data.items import NO_CAPTION, Items, Skipped
+from likewise.data.items import NO_CAPTION, TEXT, Items, Skipped
 
-IMAGES, RECORDINGS, TABLES, SHARDS = "images", "recordings", "tables", "shards"  # what a folder can be read as
+IMAGES, RECORDINGS, TABLES, SHARDS, TEXTS = (
+    "images",
+    "recordings",
+    "tables",
+    "shards",
+    "texts",
+)  # what a folder can be read as
 ENDING = re.compile(r"[a-z0-9]{1,8}")
 WITHOUT = "without an ending"
 SHOWN = 5  # kinds that are listed with their own count
@@ -75,6 +81,11 @@ def reason_for(kind: str, read_as: str) -> str:
     return f"the folder is read as {read_as}" if kind in READ else "a kind of file that is not read"
 
 
+def may_be_data(path: str) -> bool:
+    """Return whether a file is not just there to describe data: a table may be either."""
+    return ending_of(path) in READ or not _is_side(path)
+
+
 def _is_side(path: str) -> bool:
     return ending_of(path) in SIDE_FILES or path.rpartition("/")[2].lower() in SIDE_NAMES
 
@@ -99,6 +110,8 @@ def unusable_in_words(items: Items) -> str:
         one, many, verb = "file", "files", "read"
         if items.kind == "sequence":
             one, many, verb = "sequence", "sequences", "used"
+        elif items.kind == TEXT:
+            one, many = "text", "texts"
         elif items.captions is not None:
             one, many, verb = "image or line of captions", "images or lines of captions", "used"
         words.append(f"{damaged:,} {one if damaged == 1 else many} could not be {verb}")

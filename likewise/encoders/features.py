@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from likewise.data import Items
-from likewise.data.parts import PIECE, ROWS_AT_ONCE
+from likewise.data.parts import PIECE, ROWS_AT_ONCE, Part
 from likewise.data.tokens import Tokenizer, trimmed
 from likewise.encoders.blocked import blocked
 from likewise.encoders.folding import folded
@@ -18,7 +18,6 @@ from likewise.encoders.sequence import SequenceEncoder
 from likewise.views.augmentation import Augmentation
 
 
-@torch.no_grad()
 def features(
     network: nn.Module,
     augmentation: Augmentation,
@@ -26,7 +25,19 @@ def features(
     ids: NDArray[np.int64],
     tell_share: Callable[[float], None] = lambda share: None,
 ) -> Tensor:
-    """Return embeddings (n, d) float32 of some items, in evaluation mode, on the host.
+    """Return embeddings (n, d) float32 of some items, in evaluation mode, on the host (see `features_of`)."""
+    return features_of(network, augmentation, items.main, ids, tell_share)
+
+
+@torch.no_grad()
+def features_of(
+    network: nn.Module,
+    augmentation: Augmentation,
+    main: Part,
+    ids: NDArray[np.int64],
+    tell_share: Callable[[float], None] = lambda share: None,
+) -> Tensor:
+    """Return embeddings (n, d) float32 of some rows of a part, in evaluation mode, on the host.
 
     A long sequence is embedded in pieces, whose mean, weighted by length, is its embedding. `tell_share` is called
     after every batch with the fraction of the items that is done, 0 to 1.
@@ -36,8 +47,9 @@ def features(
     done = 0.0
     with evaluating(network):
         fast_network = for_inference(network)
-        for part in items.main.pieces(ids):
-            rows = augmentation.plain(torch.from_numpy(part.data).to(parameter.device)).to(parameter.dtype)
+        for part in main.pieces(ids):
+            rows = augmentation.plain(torch.from_numpy(part.data).to(parameter.device))
+            rows = as_dtype(rows, parameter.dtype)
             vectors = fast_network(rows).float().cpu() * torch.from_numpy(part.shares)[:, None]
             embeddings = vectors.new_zeros(len(ids), vectors.shape[1]) if embeddings is None else embeddings
             embeddings.index_add_(0, torch.from_numpy(part.places), vectors)
@@ -45,6 +57,11 @@ def features(
             tell_share(min(1.0, done / len(ids)))
     assert embeddings is not None
     return embeddings
+
+
+def as_dtype(rows: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return rows with the dtype of the weights; tokens, which are whole numbers, stay as they are."""
+    return rows.to(dtype) if rows.is_floating_point() else rows
 
 
 def for_inference(network: nn.Module) -> nn.Module:
@@ -96,7 +113,7 @@ def text_features(network: nn.Module, tokenizer: Tokenizer, texts: Sequence[str]
         device = place_of(network).device
         tokens = tokenizer.encode(texts, length)
         batches = torch.split(tokens, ROWS_AT_ONCE)
-        return torch.cat([network(trimmed(batch.to(device))).float().cpu() for batch in batches])
+        return torch.cat([network(trimmed(batch).to(device)).float().cpu() for batch in batches])
 
 
 def place_of(network: nn.Module) -> Tensor:

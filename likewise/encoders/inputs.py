@@ -11,6 +11,18 @@ def check_whole(name: str, number: int | None) -> None:
         raise ValueError(f"{name} must be a whole number >= 1, got {number!r}")
 
 
+def check_dropout(dropout: float) -> None:
+    if not 0 <= dropout < 1:
+        raise ValueError(f"dropout must be a share from 0 to below 1, got {dropout:g}")
+
+
+def check_tokens(tokens: Tensor, length: int) -> None:
+    """Raise an error unless tokens are whole numbers (n, t), t from 1 to `length`."""
+    if tokens.ndim != 2 or tokens.is_floating_point() or not 1 <= tokens.shape[1] <= length:
+        got = f"{tokens.dtype} of {tuple(tokens.shape)}"
+        raise ValueError(f"tokens must be whole numbers of shape (n, t), t at most {length}, got {got}")
+
+
 def check_images(images: Tensor, channels: int, size: int | None = None) -> None:
     """Raise an error unless images are (n, channels, h, w), and of this size if one is given."""
     if images.ndim != 4 or images.shape[1] != channels or (size and images.shape[2:] != (size, size)):

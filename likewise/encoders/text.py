@@ -1,6 +1,7 @@
-"""Define encoders of text: a causal transformer over tokens, whose output at the END token is the feature.
+"""Define encoders of text, and build them by name: a causal transformer, or BERT, which is defined in `bert.py`.
 
-Radford et al., 2021 (CLIP). Attention only looks back, so the padding after the end of a text has no effect.
+The feature of the causal transformer is its output at the END token (Radford et al., 2021, CLIP). Attention only looks
+back, so the padding after the end of a text has no effect.
 """
 
 from functools import partial
@@ -9,20 +10,22 @@ import torch
 from torch import Tensor, nn
 
 from likewise.data.tokens import END
-from likewise.encoders.inputs import check_known, check_whole
+from likewise.encoders.bert import Bert
+from likewise.encoders.inputs import check_dropout, check_known, check_tokens, check_whole
 from likewise.encoders.vit import Block
 
 
 class TextTransformer(nn.Module):
-    """Map tokens (n, t) int64, START … END and then PADDING, to features (n, dim)."""
+    """Map tokens (n, t) int64, of which one is `end`, to features (n, dim)."""
 
-    def __init__(self, *, dim: int, depth: int, heads: int, length: int, vocabulary: int, dropout: float = 0.0) -> None:
+    def __init__(
+        self, *, dim: int, depth: int, heads: int, length: int, vocabulary: int, dropout: float = 0.0, end: int = END
+    ) -> None:
         super().__init__()
         check_whole("vocabulary", vocabulary)
-        if not 0 <= dropout < 1:
-            raise ValueError(f"dropout must be a share from 0 to below 1, got {dropout:g}")
+        check_dropout(dropout)
         self.dim: int = dim
-        self.length = length
+        self.length, self.end = length, end
         self.token_embed = nn.Embedding(vocabulary, dim)
         self.pos_embed = nn.Parameter(torch.empty(length, dim))
         self.dropout = nn.Dropout(dropout)
@@ -39,23 +42,29 @@ class TextTransformer(nn.Module):
                 nn.init.zeros_(module.bias)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        if tokens.ndim != 2 or tokens.is_floating_point() or not 1 <= tokens.shape[1] <= self.length:
-            got = f"{tokens.dtype} of {tuple(tokens.shape)}"
-            raise ValueError(f"tokens must be whole numbers of shape (n, t), t at most {self.length}, got {got}")
+        check_tokens(tokens, self.length)
         rows = self.dropout(self.token_embed(tokens) + self.pos_embed[: tokens.shape[1]])
         rows = self.norm(self.blocks(rows))
-        end = (tokens == END).int().argmax(dim=1)
+        end = (tokens == self.end).int().argmax(dim=1)
         return rows.gather(1, end[:, None, None].expand(-1, 1, self.dim))[:, 0]  # type: ignore[no-any-return]
 
 
-TEXT_ENCODERS: dict[str, partial[TextTransformer]] = {
+TEXT_ENCODERS: dict[str, partial[TextTransformer] | partial[Bert]] = {
     "text_tiny": partial(TextTransformer, dim=128, depth=2, heads=4, length=32),
     "text_small": partial(TextTransformer, dim=256, depth=4, heads=4, length=48),
     "text_base": partial(TextTransformer, dim=512, depth=12, heads=8, length=77),  # CLIP's
+    "bert_tiny": partial(Bert, dim=128, depth=2, heads=2, length=128, pooling="mean"),
+    "bert_mini": partial(Bert, dim=256, depth=4, heads=4, length=256, pooling="mean"),
+    "minilm": partial(Bert, dim=384, depth=6, heads=12, length=512, pooling="mean"),  # all-MiniLM-L6-v2's
+    "bert_base": partial(Bert, dim=768, depth=12, heads=12, length=512, pooling="mean"),
 }
 
 
-def build_text(name: str, vocabulary: int, dropout: float = 0.0) -> TextTransformer:
-    """Build a text encoder with random weights for `vocabulary` tokens; its `dim` is the number of features."""
+def build_text(name: str, vocabulary: int, dropout: float = 0.0, *, end: int = END) -> TextTransformer | Bert:
+    """Build a text encoder with random weights for `vocabulary` tokens; its `dim` is the number of features.
+
+    `end` is the id of this token, if the tokenizer is not one that likewise learned.
+    """
     check_known("text encoder", name, TEXT_ENCODERS)
-    return TEXT_ENCODERS[name](vocabulary=vocabulary, dropout=dropout)
+    options = {} if TEXT_ENCODERS[name].func is Bert else {"end": end}  # which BERT need not know
+    return TEXT_ENCODERS[name](vocabulary=vocabulary, dropout=dropout, **options)

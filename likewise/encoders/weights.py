@@ -1,4 +1,4 @@
-"""Load weights into an encoder: torchvision's, timm's, a published checkpoint's, or those of a run.
+"""Load weights into an encoder: torchvision's, timm's, transformers', a published checkpoint's, or those of a run.
 
 No code in a file is executed: safetensors holds only tensors, and a torch file is read with `weights_only=True`. The
 file must have every weight of the encoder, otherwise loading raises an error; classifiers and projection heads in it
@@ -17,22 +17,26 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from likewise.encoders.bert import Bert
 from likewise.encoders.vit import VisionTransformer, resize_positions
 
 TORCH_FILES = (".pt", ".pth", ".ckpt", ".bin", ".tar")  # MoCo's are called .pth.tar
 WRAPPERS = ("state_dict", "model")
-PREFIXES = ("module.", "encoder_q.", "encoder.", "backbone.", "model.", "_orig_mod.")
+PREFIXES = ("module.", "encoder_q.", "encoder.", "backbone.", "model.", "_orig_mod.", "bert.")
 CLASSIFIERS = ("fc", "head", "classifier")
+CONSTANTS = ("position_ids", "token_type_ids")  # buffers without weights, which older versions of transformers saved
+BERT_POSITIONS = "embeddings.position_embeddings.weight"
 
 
 def load_weights(module: nn.Module, path: str | Path) -> None:
     """Load the weights of a file, or of a run's folder, into `module`; on an error the module stays unchanged.
 
     If the encoder takes one channel and the file three, the first convolution is summed over its channels, which gives
-    the same result for a grey image. A ViT's positions are resized to its grid.
+    the same result for a grey image. A ViT's positions are resized to its grid. If the file has positions for longer
+    texts than a BERT reads, the first of them are used.
     """
     path = Path(path)
-    tensors = _without_prefix(_read(path), module, path)
+    tensors = _with_current_names(_without_prefix(_read(path), module, path))
     expected = module.state_dict()
     required = {key for key in expected if not key.endswith("num_batches_tracked") and not _is_classifier(key)}
     missing = [key for key in expected if key in required and key not in tensors]
@@ -107,14 +111,24 @@ def _without_prefix(tensors: dict[str, Tensor], module: nn.Module, path: Path) -
     return matching
 
 
+def _with_current_names(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Rename `LayerNorm.gamma` and `.beta`, as Google's own BERT files still have them, to `.weight` and `.bias`."""
+    return {
+        key.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias"): value
+        for key, value in tensors.items()
+    }
+
+
 def _fit(module: nn.Module, key: str, value: Tensor, like: Tensor, expected: Mapping[str, Tensor]) -> Tensor:
-    """Convert the first convolution to grey images, and a ViT's positions to its grid; return others unchanged."""
+    """Convert the first convolution to grey images, and positions to a ViT's grid or a BERT's length."""
     first_convolution = next((name for name, tensor in expected.items() if tensor.ndim == 4), None)
     colour_shape = (like.shape[0], 3, *like.shape[2:]) if like.ndim == 4 and like.shape[1] == 1 else None
     if key == first_convolution and value.shape == colour_shape:
         return value.sum(dim=1, keepdim=True)
     if isinstance(module, VisionTransformer) and key == "pos_embed" and _is_grid(value, like):
         return resize_positions(value, like.shape[1])
+    if isinstance(module, Bert) and key == BERT_POSITIONS and value.ndim == 2:
+        return value[: len(like)]
     return value
 
 
@@ -129,7 +143,8 @@ def _is_grid(positions: Tensor, like: Tensor) -> bool:
 def _surplus(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> list[str]:
     """Return names in the file that the encoder lacks, within its own modules: a deeper encoder's, not a head's."""
     parts = {key.split(".")[0] for key in expected}
-    return [key for key in tensors if key not in expected and key.split(".")[0] in parts and not _is_classifier(key)]
+    surplus = [key for key in tensors if key not in expected and key.split(".")[0] in parts]
+    return [key for key in surplus if not _is_classifier(key) and key.split(".")[-1] not in CONSTANTS]
 
 
 def _raise_on_shapes(path: Path, wrong: list[str], loaded: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> None:

@@ -59,7 +59,7 @@ function latest(kind) {
 
 const wait = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
 const pictureOf = (id, label) => element("img", { src: `/picture/${id}`, alt: label, loading: "lazy" });
-const nameOf = ({ id, path, caption }) => caption ?? path ?? `item ${number(id)}`;
+const nameOf = ({ id, path, caption, text }) => caption ?? text ?? path ?? `item ${number(id)}`;
 
 // ---- the map
 
@@ -189,7 +189,7 @@ const tileOf = (item) => {
   const label = [nameOf(item), item.label && `label ${item.label}`].filter(Boolean).join(", ");
   const alike = item.similarity == null ? "" : item.similarity.toFixed(3);
   const link = element("a", { href: `#${item.id}`, title: label }, pictureOf(item.id, label),
-    element("span", { class: "cut", dir: "auto" }, item.caption ?? item.label ?? nameOf(item)), element("small", {}, alike));
+    element("span", { class: "cut", dir: "auto" }, item.caption ?? item.text ?? item.label ?? nameOf(item)), element("small", {}, alike));
   link.addEventListener("click", (event) => { event.preventDefault(); goTo(item.id); });
   return element("li", {}, link);
 };

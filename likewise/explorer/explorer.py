@@ -122,7 +122,7 @@ class Explorer:
             "id": item,
             "name": name_of(items, item),
             "file": original(scene.root, path) is not None,
-            "captions": items.captions[item] if items.captions is not None else [],
+            "captions": items.texts_of(item),
             "columns": values,
         }
 
@@ -132,7 +132,7 @@ class Explorer:
         labels = items.labels.tolist() if items.labels is not None else None
         for item in range(len(items)):
             label = items.classes[labels[item]] if labels is not None and labels[item] >= 0 else ""
-            texts = (items.paths[item] if items.paths is not None else "", label, *(items.captions or {item: ()})[item])
+            texts = (items.paths[item] if items.paths is not None else "", label, *items.texts_of(item))
             if any(part in text.casefold() for text in texts):
                 count += 1
                 if count <= MOST_FOUND:

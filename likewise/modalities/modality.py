@@ -1,6 +1,6 @@
 """Define the interface of a modality: everything that depends on the kind of data."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,6 +72,7 @@ class Modality:
     stands_alone = True  # whether items can consist of this part alone
     axes_behind_channels = 0  # of a row as the encoder takes it: 2, h and w, for images
     channels_last = False  # whether accelerators are faster with the channels last in memory
+    kept_files: tuple[str, ...] = ()  # files with what `fit` fitted, for other programs and for a run that is resumed
 
     # Planning a run
 
@@ -116,8 +117,8 @@ class Modality:
         """Yield how much of a long row a training step sees; pairs that look ahead need more of it."""
         yield from ()
 
-    def view_choices(self, recipe: Recipe) -> Iterator[Choice]:
-        """Yield choices for methods that compare two views of an item."""
+    def view_choices(self, part: Part, recipe: Recipe, *, keys_learn: bool) -> Iterator[Choice]:
+        """Yield choices for methods that compare two views; `keys_learn` if both views teach the encoder."""
         yield from ()
 
     def check(self, part: Part, recipe: Recipe, name: str) -> None:
@@ -139,6 +140,14 @@ class Modality:
         """Return all that is needed to prepare rows as in training, to be saved beside the weights."""
         raise NotImplementedError
 
+    def kept_in(self, folder: Path) -> dict[str, Any]:
+        """Return values of the recipe with which `fit` takes what it fitted from the files in a run's folder."""
+        return {}
+
+    def files_of(self, about: About) -> dict[str, str]:
+        """Return the content of `kept_files`, by name."""
+        return {}
+
     def augmentation(self, recipe: Recipe, about: About) -> Augmentation:
         """Return the recipe's augmentations, which also prepare rows for evaluation."""
         raise NotImplementedError
@@ -158,6 +167,10 @@ class Modality:
     def rows_in_words(self, channels: int, size: int) -> str:
         """Describe the input of an encoder, as in `images of 3 channels`."""
         return f"{self.noun}s of {counted(channels, 'channel', 'channels')}"
+
+    def input_of(self, part: Part) -> str:
+        """Describe the rows of a part as `rows_in_words` does."""
+        return self.rows_in_words(part.array.shape[1], part.array.shape[1])
 
     def check_reopened(self, about: About, part: Part, name: str) -> None:
         """Raise an error if the rows of `part` do not match those that an encoder was trained on."""
@@ -193,6 +206,10 @@ class Modality:
     def baseline(self, part: Part, ids: Ids) -> Tensor:
         """Return features without learning, (n, d), that embeddings are compared with."""
         raise NotImplementedError
+
+    def fitted_baseline(self, part: Part, train: Ids) -> Callable[[Part, Ids], Tensor]:
+        """Return `baseline`, with what it needs to know of the data, such as which words are rare."""
+        return self.baseline
 
     def scaled_baseline(self, train: Tensor, test: Tensor) -> tuple[Tensor, Tensor]:
         """Return baseline features of training and test items on the scale on which they are compared.

@@ -1,25 +1,36 @@
-"""Define the text modality: one or more strings per item, such as captions; the tokenizer is learned on the data."""
+"""Define the text modality: one string per item, or several as captions; the tokenizer is learned on the data."""
 
+import functools
 import json
+import textwrap
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from torch import nn
+from PIL import Image, ImageDraw, ImageFont
+from torch import Tensor, nn
 
 from likewise import encoders
+from likewise.data import Items
 from likewise.data.builtin import needed
 from likewise.data.items import TEXT
 from likewise.data.parts import Ids, Part
-from likewise.data.tokens import END, PADDING, SMALLEST, START, Tokenizer
+from likewise.data.tokens import END, PADDING, SMALLEST, Tokenizer
 from likewise.encoders import TEXT_ENCODERS
 from likewise.modalities.modality import BATCHES, About, Choice, Exported, Modality, accelerated
+from likewise.modalities.tf_idf import TfIdf
+from likewise.modalities.tiles import Tiles
 from likewise.randomness import generator
 from likewise.recipe import Recipe, RecipeError, check_choice
+from likewise.views import texts
 from likewise.views.augmentation import Augmentation
+from likewise.views.texts import TextViews
 
-NO_PRESETS: Mapping[str, Any] = {}
+TOKENIZER = "tokenizer.json"
+CARD, LETTERS, LINES = 96, 17, 9  # pixels per side of a picture of a text, and what fits on it
 GIVEN = """from tokenizers import Tokenizer
 
 words = Tokenizer.from_file("tokenizer.json").encode("a red circle", add_special_tokens=False).ids
@@ -28,44 +39,80 @@ tokens = np.array([[{start}, *words[:{length} - 2], {end}]], dtype=np.int64)  # 
 
 class TextModality(Modality):
     name = noun = TEXT
-    presets = NO_PRESETS
-    stands_alone = False
+    presets = texts.PRESETS
+    kept_files = (TOKENIZER,)
+
+    def method(self, items: Items) -> tuple[str, str]:
+        return "simclr", "two spans of one text are alike"
+
+    def describe(self, part: Part) -> str:
+        return f"about {part.native:,} words"
+
+    def describe_views(self, part: Part, recipe: Recipe) -> str:
+        if recipe.pairs.preset == "dropout":
+            return f", two passes with dropout {recipe.text.dropout:g}"
+        return f", {recipe.pairs.preset} augmentations"
 
     def choices(self, part: Part, train: Ids, recipe: Recipe) -> Iterator[Choice]:
-        yield Choice("text.name", *accelerated("text_small", "text_tiny"))
+        yield Choice("encoder.name", *accelerated("bert_mini", "bert_tiny"))
+        if recipe.pairs.preset not in self.presets:  # the one that a method names may be for images
+            yield Choice("pairs.preset", self.default_preset(part), "the items are texts")
+
+    def default_preset(self, part: Part) -> str:
+        return "text"
 
     def check(self, part: Part, recipe: Recipe, name: str) -> None:
-        options = recipe.text
-        check_choice("text.name", options.name, TEXT_ENCODERS)
-        needed("tokenizers", "text", "captions")
-        if options.vocabulary < SMALLEST:
-            raise RecipeError(
-                f"text.vocabulary must be at least {SMALLEST}, since every byte is a token, got {options.vocabulary}"
-            )
-        if not 0 <= options.dropout < 1:
-            raise RecipeError(f"text.dropout must be a share from 0 to below 1, got {options.dropout:g}")
+        super().check(part, recipe, name)
+        check_name("encoder.name", recipe.encoder.name)
+        check_text(recipe)
+        if recipe.pairs.preset == "dropout" and not recipe.text.dropout:
+            raise RecipeError("pairs.preset dropout needs text.dropout above 0, or both views of a text are the same")
 
-    def learn_tokens(self, part: Part, train: Ids, recipe: Recipe) -> Tokenizer:
-        """Learn a tokenizer on the texts of the training items."""
-        return Tokenizer.learned(texts_of(part, train), recipe.text.vocabulary)
+    def fit(self, part: Part, train: Ids, recipe: Recipe) -> dict[str, Any]:
+        tokenizer = tokenizer_for(recipe, lambda: part.texts(train))
+        length = length_of(recipe.encoder.name)
+        about = {"channels": 1, "size": length, "stored": 0, "mean": [], "std": []}
+        return about | about_tokens(tokenizer) | {"tokenizer": tokenizer.text}
 
-    def length(self, recipe: Recipe) -> int:
-        """Return how many tokens of a text the encoder reads, at most."""
-        return int(TEXT_ENCODERS[recipe.text.name].keywords["length"])
+    def kept_in(self, folder: Path) -> dict[str, Any]:
+        return {"text.tokenizer": str(folder / TOKENIZER)} if (folder / TOKENIZER).exists() else {}
+
+    def files_of(self, about: About) -> dict[str, str]:
+        return {TOKENIZER: about["tokenizer"]}
+
+    def augmentation(self, recipe: Recipe, about: About) -> Augmentation:
+        return texts.PRESETS[recipe.pairs.preset](tokenizer_of(about["tokenizer"]), about["size"])
+
+    def plain(self, part: Part, train: Ids, size: int | None) -> Augmentation:
+        raise RecipeError(
+            "an encoder of texts that was not trained with likewise has its own tokenizer: embed the texts"
+        )
+
+    def shape(self, channels: int, size: int) -> tuple[int, int]:
+        return 0, size
+
+    def rows_in_words(self, channels: int, size: int) -> str:
+        return "texts"
+
+    def input_of(self, part: Part) -> str:
+        return "texts"
 
     def build(self, recipe: Recipe, about: About) -> nn.Module:
-        return encoders.build_text(recipe.text.name, about["vocabulary"], recipe.text.dropout)
+        return build_encoder(recipe.encoder.name, recipe, about)
+
+    def baseline_name(self, by_frame: bool) -> str:
+        return "TF-IDF"
+
+    def fitted_baseline(self, part: Part, train: Ids) -> Callable[[Part, Ids], Tensor]:
+        words = TfIdf(part.texts(train))
+        return lambda other, ids: words.rows(other.texts(ids))
+
+    def baseline_of_views(self, views: Tensor, augmentation: Augmentation) -> Tensor | None:
+        return None
 
     def exported(self, network: nn.Sequential, recipe: Recipe, about: About, plain: Augmentation) -> Exported:
-        length, vocabulary, rng = self.length(recipe), about["vocabulary"], generator(0, "export text")
-        given = []
-        for n, t in zip(BATCHES, (length // 2, 2, length), strict=True):
-            ends, position = torch.randint(1, t, (n, 1), generator=rng), torch.arange(t)
-            words = torch.randint(END + 1, vocabulary, (n, t), generator=rng).where(position < ends, PADDING)
-            given.append(words.where(position != ends, END).where(position > 0, START))
-        record: dict[str, Any] = {"input": "tokens", "shape": ["n", "t"], "tokenizer": "tokenizer.json"}
-        record |= {"vocabulary": vocabulary, "length": length, "start": START, "end": END, "padding": PADDING}
-        return Exported(given, given, record)
+        assert isinstance(plain, TextViews)
+        return exported(plain.tokenizer, plain.length)
 
     def input_in_words(self, record: Mapping[str, Any]) -> str:
         return f", at most {record['length']} of them: {record['start']}, the text, {record['end']}"
@@ -75,6 +122,96 @@ class TextModality(Modality):
 
     def build_in_code(self, record: Mapping[str, Any]) -> str:
         return f"encoders.build_text({json.dumps(record['encoder'])}, {record['vocabulary']})"
+
+    def pictures(self, part: Part, ids: Ids) -> Tiles:
+        return cards(part.texts(ids))
+
+    def pictures_of_views(self, views: Tensor, augmentation: Augmentation, part: Part) -> Tiles:
+        assert isinstance(augmentation, TextViews)
+        return cards([augmentation.tokenizer.decode(tokens) for tokens in views])
+
+
+def check_text(recipe: Recipe) -> None:
+    """Raise an error if the recipe's tokenizer or dropout cannot be."""
+    options = recipe.text
+    needed("tokenizers", "text", "captions")
+    if options.vocabulary < SMALLEST:
+        raise RecipeError(
+            f"text.vocabulary must be at least {SMALLEST}, since every byte is a token, got {options.vocabulary}"
+        )
+    if not 0 <= options.dropout < 1:
+        raise RecipeError(f"text.dropout must be a share from 0 to below 1, got {options.dropout:g}")
+
+
+def check_name(key: str, name: str) -> None:
+    """Raise an error unless this is the name of a text encoder."""
+    check_choice(key, name, TEXT_ENCODERS)
+
+
+def about_tokens(tokenizer: Tokenizer) -> dict[str, int]:
+    """Return what an encoder of its tokens needs to know of a tokenizer."""
+    return {"vocabulary": tokenizer.vocabulary, "end": tokenizer.end}
+
+
+def build_encoder(name: str, recipe: Recipe, about: About) -> nn.Module:
+    """Build a text encoder for the tokens of `about_tokens`."""
+    end = about.get("end", END)  # runs of 0.1.0 have none
+    return encoders.build_text(name, about["vocabulary"], recipe.text.dropout, end=end)
+
+
+def length_of(name: str) -> int:
+    """Return how many tokens of a text an encoder reads, at most."""
+    return int(TEXT_ENCODERS[name].keywords["length"])
+
+
+def tokenizer_for(recipe: Recipe, read: Callable[[], list[str]]) -> Tokenizer:
+    """Return the tokenizer that the recipe names, or else one that is learned on the texts that `read` returns."""
+    if recipe.text.tokenizer:
+        return Tokenizer(read_file(recipe.text.tokenizer))
+    return Tokenizer.learned(read(), recipe.text.vocabulary)
+
+
+def read_file(path: str) -> str:
+    """Return the content of a tokenizer's file."""
+    try:
+        return Path(path).expanduser().read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise RecipeError(f"text.tokenizer must be a tokenizer.json, got {path}: {reason}") from None
+
+
+@functools.lru_cache(maxsize=4)
+def tokenizer_of(text: str) -> Tokenizer:
+    """Return a tokenizer from its content; reading a large one takes a moment, so some are kept."""
+    return Tokenizer(text)
+
+
+def exported(tokenizer: Tokenizer, length: int) -> Exported:
+    """Return random tokens to test an exported text encoder with, and the information that is needed to use it."""
+    rng, given = generator(0, "export text"), []
+    special = torch.tensor([PADDING, tokenizer.start, tokenizer.end])
+    for n, t in zip(BATCHES, (length // 2, 2, length), strict=True):
+        ends, position = torch.randint(1, t, (n, 1), generator=rng), torch.arange(t)
+        words = torch.randint(0, tokenizer.vocabulary, (n, t), generator=rng)
+        words = words.where(~torch.isin(words, special), tokenizer.vocabulary - 1)
+        tokens = words.where(position < ends, PADDING).where(position != ends, tokenizer.end)
+        given.append(tokens.where(position > 0, tokenizer.start))
+    record: dict[str, Any] = {"input": "tokens", "shape": ["n", "t"], "tokenizer": TOKENIZER}
+    record |= {"vocabulary": tokenizer.vocabulary, "length": length}
+    record |= {"start": tokenizer.start, "end": tokenizer.end, "padding": PADDING}
+    return Exported(given, given, record)
+
+
+def cards(shown: Sequence[str]) -> Tiles:
+    """Draw the first words of each text, black on white."""
+    font = ImageFont.load_default(9)
+    tiles = np.empty((len(shown), CARD, CARD, 3), dtype=np.uint8)
+    for tile, text in zip(tiles, shown, strict=True):
+        image = Image.new("RGB", (CARD, CARD), "white")
+        lines = textwrap.wrap(text[: 2 * LETTERS * LINES], LETTERS)[:LINES]
+        ImageDraw.Draw(image).multiline_text((3, 3), "\n".join(lines), fill="black", font=font, spacing=1)
+        tile[:] = np.asarray(image)
+    return tiles
 
 
 def texts_of(part: Part, items: Ids) -> list[str]:

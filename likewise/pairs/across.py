@@ -4,7 +4,6 @@ An item's key is one of its captions, drawn at each step. Items with the same ca
 (for example several drawings of one thing), are not each other's negatives: the ids are (group or item, caption).
 """
 
-import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -22,18 +21,29 @@ from likewise.encoders.features import evaluating, text_features
 from likewise.evaluation.cross_modal import cross_modal
 from likewise.losses.catalog import LOSSES
 from likewise.losses.look_up import LookUp, shares_right
-from likewise.modalities.modality import Choice
-from likewise.modalities.text import TextModality, matches, same_text, texts_by_item, texts_of
+from likewise.modalities.modality import Choice, accelerated
+from likewise.modalities.text import (
+    TOKENIZER,
+    about_tokens,
+    build_encoder,
+    check_name,
+    check_text,
+    length_of,
+    matches,
+    same_text,
+    texts_by_item,
+    texts_of,
+    tokenizer_for,
+    tokenizer_of,
+)
 from likewise.pairs.metric import MOST_HELD_OUT, Chart, Metric
 from likewise.pairs.pairs import Pairs, Shown
 from likewise.pairs.towers import Tower
 from likewise.randomness import generator
 from likewise.recipe import Recipe, RecipeError
 
-TOKENIZER = "tokenizer.json"
 WORDS = "words.txt"  # the words of the training captions
 LARGEST_TEXT = 64 << 20  # bytes of a tokenizer or word file, at most
-text = TextModality()
 
 
 class TwoTowers(Tower):
@@ -125,11 +135,12 @@ class Across(Pairs):
     @classmethod
     def choices(cls, items: Items, train: Ids, recipe: Recipe) -> Iterator[Choice]:
         yield from super().choices(items, train, recipe)
-        yield from text.choices(items.parts[CAPTION], train, recipe)
+        yield Choice("text.name", *accelerated("text_small", "text_tiny"))
 
     @classmethod
     def check(cls, items: Items, recipe: Recipe) -> None:
-        text.check(items.parts[CAPTION], recipe, items.name)
+        check_name("text.name", recipe.text.name)
+        check_text(recipe)
 
     @classmethod
     def split(cls, items: Items, recipe: Recipe) -> tuple[Ids, Ids]:
@@ -161,13 +172,13 @@ class Across(Pairs):
 
     @classmethod
     def fit(cls, items: Items, train: Ids, recipe: Recipe) -> dict[str, str]:
-        return {TOKENIZER: text.learn_tokens(items.parts[CAPTION], train, recipe).text}
+        return {TOKENIZER: tokenizer_for(recipe, lambda: texts_of(items.parts[CAPTION], train)).text}
 
     @classmethod
     def build(cls, items: Items, train: Ids, recipe: Recipe, files: Mapping[str, str]) -> "Across":
         captions = tuple(map(tuple, texts_by_item(items.parts[CAPTION], train)))
         groups = None if items.groups is None else torch.from_numpy(items.groups[train])
-        tokenizer, length = Tokenizer(files[TOKENIZER]), text.length(recipe)
+        tokenizer, length = tokenizer_of(files[TOKENIZER]), length_of(recipe.text.name)
         tokens, cut = tokenizer.encode_counting([each for texts in captions for each in texts], length)
         pairs = cls(captions, tokens, groups)
         pairs.tokenizer, pairs.length = tokenizer, length
@@ -178,7 +189,7 @@ class Across(Pairs):
 
     @property
     def about(self) -> dict[str, Any]:
-        return {} if self.tokenizer is None else {"vocabulary": self.tokenizer.vocabulary}
+        return {} if self.tokenizer is None else about_tokens(self.tokenizer)
 
     @property
     def files(self) -> dict[str, str]:
@@ -188,10 +199,6 @@ class Across(Pairs):
         # The words are only used for a note. A file larger than this would not be read, so it is not written.
         word_file = {WORDS: words} if len(words.encode()) <= LARGEST_TEXT else {}
         return {TOKENIZER: self.tokenizer.text} | word_file
-
-    @property
-    def digest(self) -> str:
-        return "" if self.tokenizer is None else hashlib.sha256(self.tokenizer.text.encode()).hexdigest()
 
     # The model
 
@@ -296,5 +303,5 @@ class Across(Pairs):
 
 def text_tower(recipe: Recipe, about: Mapping[str, Any]) -> tuple[nn.Module, nn.Module]:
     """Build the recipe's encoder of captions and its head."""
-    encoder = text.build(recipe, about)
+    encoder = build_encoder(recipe.text.name, recipe, about)
     return encoder, Across.build_head(recipe, encoder)

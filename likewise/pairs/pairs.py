@@ -15,7 +15,9 @@ from likewise import encoders, modalities
 from likewise.data import Items
 from likewise.data.held_out import groups_apart, has_groups_to_hold_out, items_apart
 from likewise.data.parts import Ids
+from likewise.data.tokens import joined
 from likewise.dictionaries import Found
+from likewise.dictionaries.catalog import KEYS
 from likewise.dictionaries.kind import DictionaryKind
 from likewise.losses.look_up import LookUp
 from likewise.memory import check_size
@@ -86,7 +88,8 @@ class Pairs:
             yield Choice("encoder.head", "mlp", f"pairs are {cls.name}")
         yield from modality.window_choices(items.main, train, recipe, looks_ahead=cls.looks_ahead)
         if cls.two_views:
-            yield from modality.view_choices(recipe)
+            keys_learn = KEYS[recipe.keys.by].with_gradient
+            yield from modality.view_choices(items.main, recipe, keys_learn=keys_learn)
 
     @classmethod
     def late_choices(cls, items: Items, recipe: Recipe) -> Iterator[Choice]:
@@ -183,11 +186,6 @@ class Pairs:
         """The contents of files that a run saves beside the weights, by name."""
         return {}
 
-    @property
-    def digest(self) -> str:
-        """A digest of what was fitted, so that a resumed run can compare it; empty if nothing was fitted."""
-        return ""
-
     # The model
 
     @classmethod
@@ -249,7 +247,7 @@ class Pairs:
 
     def inputs(self, first: Callable[[], Tensor], second: Callable[[], Tensor]) -> tuple[Tensor, ...]:
         """Return the tower's inputs that embed both sides in one pass."""
-        return (torch.cat([first(), second()]),)
+        return (joined([first(), second()]),)
 
     def sides(self, output: Any) -> tuple[Tensor, Tensor]:
         """Return the embeddings of both sides from the tower's output for `inputs`."""

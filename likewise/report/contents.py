@@ -329,11 +329,12 @@ def pairs(trainer: Trainer) -> dict[str, Any]:
 
 
 def name_of(items: Items, item: int) -> str:
-    """Return an item's name: its first caption, its file, both, or else its id."""
+    """Return an item's name: its first text, its file, both, or else its id."""
     path = None if items.paths is None else items.paths[item]
-    if items.captions is None:
+    texts = items.texts_of(item)
+    if not texts:
         return path or f"item {item:,}"
-    return short(items.captions[item][0]) + (f" ({path})" if path else "")
+    return short(texts[0]) + (f" ({path})" if path else "")
 
 
 def capitalised(words: str) -> str:

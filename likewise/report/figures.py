@@ -110,9 +110,8 @@ def measured(trainer: Trainer, looked: Looked, learned: Rows) -> Measured:
     augmentation, train = trainer.learner.augmentation, trainer.plan.train
     finish(recipe, untrained.encoder, augmentation, items, train, like=learned_encoder)
     with_known = looked.labels is not None
-    known, rows = modality.scaled_baseline(
-        modality.baseline(items.main, looked.known), modality.baseline(items.main, looked.ids)
-    )
+    baseline = modality.fitted_baseline(items.main, train)
+    known, rows = modality.scaled_baseline(baseline(items.main, looked.known), baseline(items.main, looked.ids))
     raw = Rows(rows, known if with_known else None)
     return Measured(
         _figures(learned, looked),

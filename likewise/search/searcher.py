@@ -124,10 +124,11 @@ class Searcher:
         # This looks like a mistyped path and not like a text.
         if is_folder or ("." in text and extension(text) in FILES):
             raise SearchError(f"QUERY must be an existing file, got {text}")
-        if self.encoder.knows_words and not self.knows_words:
+        if self.encoder.layers_for_words() and not self.knows_words:
             raise SearchError(f"a search by words needs layer head, got {self.layer}")
         if not self.knows_words:
-            raise SearchError(f"QUERY must be a file or an item's id (words need a run of clip), got {text!r}")
+            needs = "words need a run of clip, or one on texts"
+            raise SearchError(f"QUERY must be a file or an item's id ({needs}), got {text!r}")
         return text
 
     def note_on_words(self, words: str) -> str | None:
@@ -155,7 +156,7 @@ class Searcher:
 
     def like_words(self, words: str, k: int = 10) -> list[dict[str, Any]]:
         """Return the k items most similar to a text."""
-        return self._nearest(self.encoder.embed_text([words]), k)
+        return self._nearest(self.encoder.embed_text([words], layer=self.layer), k)
 
     @property
     def takes(self) -> str | None:
@@ -165,7 +166,7 @@ class Searcher:
     @property
     def knows_words(self) -> bool:
         """Whether items can be searched by text."""
-        return self.encoder.knows_words and self.layer == "head"
+        return self.layer in self.encoder.layers_for_words()
 
     def duplicates(self, threshold: float) -> list[dict[str, Any]]:
         """Return groups of items that are linked by cosines of at least `threshold`."""
@@ -192,15 +193,15 @@ class Searcher:
         ]
 
     def describe(self, place: int) -> dict[str, Any]:
-        """Return the id, path, label and first caption of an item, as far as the data have them."""
+        """Return the id, path, label and first text of an item, as far as the data have them."""
         items = self.items
         facts: dict[str, Any] = {"id": place}
         if items.paths is not None:
             facts["path"] = items.paths[place]
         if items.labels is not None:
             facts["label"] = items.classes[items.labels[place]] if items.labels[place] >= 0 else None
-        if items.captions is not None:
-            facts["caption"] = items.captions[place][0]
+        if texts := items.texts_of(place):
+            facts["text" if items.captions is None else "caption"] = texts[0]
         return facts
 
     def _nearest(

@@ -21,6 +21,7 @@ WHOLE = {
     "rate": 0,
     "items": 0,
     "vocabulary": 1,
+    "end": 0,
 }  # whole numbers, with their minimum
 
 

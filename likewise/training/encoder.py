@@ -19,22 +19,25 @@ from likewise import data, methods, modalities
 from likewise.data import Items, unread
 from likewise.data.builtin import NAMES
 from likewise.data.images import FITS
+from likewise.data.items import TEXT
 from likewise.data.roles import CHANNELS, shortened
+from likewise.data.text_part import TextPart
 from likewise.data.tokens import Tokenizer
 from likewise.data.words import unseen_words
-from likewise.encoders.features import features, place_of, text_features
+from likewise.encoders.features import features, features_of, place_of, text_features
 from likewise.guide import see
 from likewise.malloc import keep_freed_memory
-from likewise.modalities import MODALITIES, Modality
-from likewise.pairs import across
-from likewise.pairs.across import TOKENIZER, WORDS, text_tower
+from likewise.modalities import MODALITIES
+from likewise.modalities.modality import Exported
+from likewise.modalities.text import TOKENIZER, exported
+from likewise.pairs.across import WORDS, text_tower
 from likewise.pairs.catalog import PAIRS
 from likewise.recipe import Recipe, check_choice, parse_columns
 from likewise.training.progress import Screen
 from likewise.training.run import RunError, first_not_finite, read_about, read_text
 from likewise.training.trust import check_trust
 
-NO_WORDS = "text queries need an encoder trained on images and captions, such as by method clip"
+NO_WORDS = "text queries need an encoder trained on texts, or on images and captions, such as by method clip"
 
 
 @dataclass(frozen=True)
@@ -107,7 +110,7 @@ class Encoder(nn.Module):
             except data.DataError as error:
                 raise data.DataError(f"the encoder needs the channels {shortened(names)}: {error}") from None
         expected = self.modality.rows_in_words(self.about["channels"], self.about["size"])
-        got = modalities.of(items.main).rows_in_words(items.array.shape[1], items.array.shape[1])
+        got = modalities.of(items.main).input_of(items.main)
         if expected != got:
             raise data.DataError(f"the encoder takes {expected}, got {got} in {items.name}")
         self.modality.check_reopened(self.about, items.main, items.name)
@@ -119,18 +122,21 @@ class Encoder(nn.Module):
         return items
 
     @property
-    def knows_words(self) -> bool:
-        """Return whether the encoder can embed text, in the space after the head."""
+    def has_text_tower(self) -> bool:
+        """Return whether there is an encoder of text beside that of the items."""
         return False
+
+    def layers_for_words(self) -> tuple[str, ...]:
+        """Return the layers after which items can be compared with texts."""
+        return ()
 
     @property
     def text_network(self) -> nn.Module:
         """Return the network that embeds text, if the encoder has one."""
         raise ValueError(NO_WORDS)
 
-    @property
-    def text_modality(self) -> Modality:
-        """Return the modality of the text encoder's input, if there is a text encoder."""
+    def exported_text(self) -> Exported:
+        """Return tokens to test the exported text encoder with, if there is one, and what is needed to use it."""
         raise ValueError(NO_WORDS)
 
     @property
@@ -138,8 +144,8 @@ class Encoder(nn.Module):
         """Return the contents of the files that are needed to use the text encoder, by file name."""
         return {}
 
-    def embed_text(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Return the vectors of some texts, if the encoder can embed text."""
+    def embed_text(self, texts: Sequence[str], *, layer: str | None = None) -> NDArray[np.float32]:
+        """Return the vectors (n, d) of some texts after a layer, if the encoder can embed text."""
         raise ValueError(NO_WORDS)
 
     def unseen(self, text: str) -> list[str]:
@@ -167,6 +173,20 @@ class Encoder(nn.Module):
         return self._head[0].to(weights.device, weights.dtype)
 
 
+class TextEncoder(Encoder):
+    """An encoder of texts with its tokenizer."""
+
+    def layers_for_words(self) -> tuple[str, ...]:
+        return ("backbone", "head")
+
+    def embed_text(self, texts: Sequence[str], *, layer: str | None = None) -> NDArray[np.float32]:
+        """Return vectors (n, d) of texts, to be compared by cosine with each other and with the run's items."""
+        check_texts(texts)
+        part = TextPart.of(texts)
+        network = self.up_to(layer or self.default_layer)
+        return features_of(network, self.augmentation, part, np.arange(len(part))).numpy()
+
+
 class CaptionEncoder(Encoder):
     """An image encoder and a text encoder, whose heads lead to one space in which an image is near its caption.
 
@@ -192,12 +212,14 @@ class CaptionEncoder(Encoder):
         self._text = [text, text_head]  # in a list, as the head is
 
     @property
-    def knows_words(self) -> bool:
+    def has_text_tower(self) -> bool:
         return True
 
-    @property
-    def text_modality(self) -> Modality:
-        return across.text
+    def layers_for_words(self) -> tuple[str, ...]:
+        return ("head",)
+
+    def exported_text(self) -> Exported:
+        return exported(self.tokenizer, self.length)
 
     @property
     def texts(self) -> dict[str, str]:
@@ -222,10 +244,13 @@ class CaptionEncoder(Encoder):
         """Return the network from tokens to the space of the image embeddings, after the heads."""
         return nn.Sequential(self.text, self.text_head)
 
-    def embed_text(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    def embed_text(self, texts: Sequence[str], *, layer: str | None = None) -> NDArray[np.float32]:
         """Return vectors (n, d) of texts, to be compared by cosine with image vectors after the head."""
-        if isinstance(texts, str) or not texts or not all(isinstance(text, str) for text in texts):
-            raise ValueError(f"texts must be a list of one or more strings, got {texts!r}")
+        check_texts(texts)
+        if layer not in (None, "head"):
+            raise ValueError(
+                f"texts can be compared with images after the head only, so layer must be head, got {layer}"
+            )
         return text_features(self.text_network, self.tokenizer, texts, self.length).numpy()
 
     def unseen(self, text: str) -> list[str]:
@@ -243,6 +268,11 @@ def check_there(recipe: Recipe) -> None:
     if source not in NAMES and not Path(source).expanduser().exists():
         missing = source or "arrays in memory"
         raise RunError(f"the data of the run, {missing}, cannot be found: say where it is (DATA or --data)")
+
+
+def check_texts(texts: Sequence[str]) -> None:
+    if isinstance(texts, str) or not texts or not all(isinstance(text, str) for text in texts):
+        raise ValueError(f"texts must be a list of one or more strings, got {texts!r}")
 
 
 def check_layer(layer: str, recipe: Recipe) -> None:
@@ -316,5 +346,6 @@ def load(folder: str | Path, *, trust: bool = False) -> Encoder:
             words = f"the weights of {folder} are not finite, such as {name}: train again with a lower optimizer.lr"
             raise RunError(f"{words} {see('not finite')}")
     if not text or tokenizer is None:
-        return Encoder(backbone, head, recipe, about).eval()
+        kind = TextEncoder if about["modality"] == TEXT else Encoder
+        return kind(backbone, head, recipe, about).eval()
     return CaptionEncoder(backbone, head, *text, tokenizer, recipe, about, words).eval()

@@ -17,10 +17,11 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from likewise import ranks
+from likewise.data.tokens import joined
 from likewise.dictionaries import MomentumEncoder, consistency
 from likewise.dictionaries.catalog import DICTIONARIES, KEYS
 from likewise.encoders.batch_norm import has_batch_norm
-from likewise.encoders.features import place_of
+from likewise.encoders.features import as_dtype, place_of
 from likewise.losses.catalog import LOSSES, build_loss
 from likewise.losses.look_up import LookUp
 from likewise.modalities import MODALITIES
@@ -193,7 +194,7 @@ class Learner:
             queries, keys = self.embed_pairs(batch, first, second)
             key = neighbours(keys[1], keys[0]) if self.both else keys[1]
         else:
-            views = torch.cat([first(), second()]) if self.both else first()
+            views = joined([first(), second()]) if self.both else first()
             output = self.tower.queries_and_keys(self.embed(views))[0]
             queries = self.pairs.sides(output) if self.both else (self.pairs.queries(output), None)
             key = self.copied_keys(batch.step, first, second)
@@ -207,7 +208,7 @@ class Learner:
         """Encode the keys of a batch with the momentum copy, in the order of the queries."""
         if not self.both:
             return self.encode_keys(self.pairs.key_view(first, second), step)
-        one, other = self.encode_keys(torch.cat([first(), second()]), step).chunk(2)
+        one, other = self.encode_keys(joined([first(), second()]), step).chunk(2)
         return neighbours(other, one)
 
     def sides(self, batch: Batch) -> tuple[Side, Side]:
@@ -267,7 +268,7 @@ class Learner:
             if not self.shuffles:
                 keys: Tensor = self.copy(views)
                 return keys.to(self.dtype)
-            n = len(views)
+            n, views = len(views), ranks.as_wide(views)
             order = torch.randperm(n * ranks.count(), generator=generator(self.recipe.seed, "shuffle", step))
             order, back = order.to(views.device), order.argsort().to(views.device)
             mine = slice(ranks.index() * n, (ranks.index() + 1) * n)
@@ -287,7 +288,7 @@ class Learner:
         views = augmentation.apply(data, self._draws(side, batch.step).rows(batch.rows).rows(part))
         if self.channels_last:
             views = views.contiguous(memory_format=torch.channels_last)
-        return views.to(self.dtype)
+        return as_dtype(views, self.dtype)
 
     def _draw(self, side: str, step: int) -> Draws:
         rng = generator(self.recipe.seed, f"{side} view", step)

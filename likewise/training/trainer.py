@@ -4,6 +4,7 @@ It takes steps, logs metrics, writes checkpoints, and ends cleanly when it is in
 """
 
 import gc
+import hashlib
 import json
 import shutil
 import statistics
@@ -17,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from likewise import methods, ranks
+from likewise import methods, modalities, ranks
 from likewise.data.items import DataError
 from likewise.data.mapped import change_of
 from likewise.data.parts import Ids, spread
@@ -27,6 +28,8 @@ from likewise.encoders.features import features
 from likewise.evaluation.geometry import geometry
 from likewise.evaluation.knn import knn
 from likewise.losses.catalog import LOSSES
+from likewise.modalities import Modality
+from likewise.modalities.text import TOKENIZER
 from likewise.pairs.catalog import PAIRS, finish
 from likewise.pairs.metric import MOST_HELD_OUT, Metric
 from likewise.pairs.pairs import Pairs
@@ -65,7 +68,7 @@ class Trainer:
         self.pairs_kind = PAIRS[self.recipe.pairs.kind]
         self.pairs = self._pairs()
         self.batches = self._batches(ready.train, options.batch_size, self.recipe.data.workers)
-        self.about = fitted(self.recipe, ready.items, ready.train) | self.pairs.about
+        self.about = self._about() | self.pairs.about
         self.learner = self._learner()
         self.pace: Pace | None = None  # known if the number of steps was chosen by time
         self.total = options.steps or options.epochs * self.batches.per_epoch
@@ -288,6 +291,28 @@ class Trainer:
             self.observer.say(note)
         return pairs
 
+    def _about(self) -> dict[str, Any]:
+        """Return the pre-processing and a description of the data; a resumed run keeps what is in its folder."""
+        about: dict[str, Any] = {}
+        if self.fabric.is_global_zero:
+            kept = self.modality.kept_in(self.folder) if self.resume else {}
+            about = fitted(self.recipe.with_values(kept), self.plan.items, self.plan.train)
+        return self.fabric.broadcast(about)
+
+    @property
+    def modality(self) -> Modality:
+        return modalities.of(self.plan.items.main)
+
+    @property
+    def files(self) -> dict[str, str]:
+        """The content of the files with what was fitted, such as a tokenizer, by name."""
+        return self.modality.files_of(self.about) | self.pairs.files
+
+    @property
+    def tokenizer_digest(self) -> str:
+        text = self.files.get(TOKENIZER)
+        return "" if text is None else hashlib.sha256(text.encode()).hexdigest()
+
     def _learner(self) -> Learner:
         """Return the learner of the recipe, before its first step."""
         all_labels = self.plan.items.labels
@@ -314,7 +339,7 @@ class Trainer:
                 self.observer.say(f"there is no checkpoint in {self.folder}: starting from the beginning")
         if saved is not None and saved.state["fingerprint"] != fingerprint:
             raise RunError(f"the data is not that of {self.folder}, or has changed since; start a new run on it")
-        if saved is not None and saved.state.get("tokenizer", "") != self.pairs.digest:
+        if saved is not None and saved.state.get("tokenizer", "") != self.tokenizer_digest:
             raise RunError(f"the tokenizer.json in {self.folder} is not the one that the run started with")
         if self.fabric.is_global_zero:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -324,7 +349,7 @@ class Trainer:
             write_whole(self.folder / "skipped.txt", skipped)
             if note := mark(self.folder, self.recipe.encoder.name):
                 self.observer.say(note)
-            for name, text in self.pairs.files.items():
+            for name, text in self.files.items():
                 write_whole(self.folder / name, text)
         self.fabric.barrier()
         if saved is None:
@@ -342,7 +367,7 @@ class Trainer:
         tensors, rest = checkpoint.flatten(self.learner.state())
         said = sorted(self.health.said)
         state = {"learner": rest, "fingerprint": self.plan.items.fingerprint, "said": said}
-        state |= {"tokenizer": self.pairs.digest}
+        state |= {"tokenizer": self.tokenizer_digest}
         checkpoint.save(folder, done, tensors, state)
 
     def choose_length(self, limit: Limit, report_items: int) -> None:

@@ -228,7 +228,7 @@ MISTAKES = {
     "": "give exactly one of QUERY, duplicates, outliers and suspects, got none",
     "5 --outliers 3": "give exactly one of QUERY, duplicates, outliers and suspects, got QUERY and outliers",
     "99999": "an id must be below 1,797, got 99999",
-    "dog": "QUERY must be a file or an item's id (words need a run of clip), got 'dog'",
+    "dog": "QUERY must be a file or an item's id (words need a run of clip, or one on texts), got 'dog'",
     "broken.png": "broken.png cannot be read: ",
     "5 --kind tree": "kind must be auto, ",
     "5 -k 0": "k must be a whole number >= 1, got 0",

@@ -178,7 +178,7 @@ def test_built_in_data(name, shape):
 def test_a_path_comes_before_a_built_in_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "digits").mkdir()
-    with pytest.raises(data.DataError, match="no images, audio or series in digits/"):
+    with pytest.raises(data.DataError, match="no images, audio, series or texts in digits/"):
         data.open("digits")
 
 

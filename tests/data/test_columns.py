@@ -91,6 +91,6 @@ def test_sources_whose_parts_have_no_names(tmp_path, monkeypatch):
     known = data.open("x.npy")
     named = {"photos": "photos", "x.npy": "x.npy", "digits": "digits"}
     for source, name in [*named.items(), (known, "x.npy"), (noise(4, 8, 8), "an array of shape (4, 8, 8)")]:
-        expected = "columns can be named in .npz, .csv and Parquet files and in a folder's captions.csv or metadata.csv"
-        assert refused(source, y="z") == f"{expected}, got {name}"
+        kinds = ".npz, .csv, .tsv, .jsonl and Parquet files and in a folder's captions.csv or metadata.csv"
+        assert refused(source, y="z") == f"columns can be named in {kinds}, got {name}"
     assert len(data.open("photos", columns={})) == 2

@@ -57,7 +57,7 @@ def here(tmp_path, monkeypatch):
             "vectors must be finite, got nan or inf in row 1 of an array of shape (2, 2)",
         ),
         (np.array([[1.0], [1e300]]), "vectors must be finite, got nan or inf in row 1 of an array of shape (2, 1)"),
-        ({"y": [1]}, "expected an array x, x_train or audio in arrays y, got y"),
+        ({"y": [1]}, "expected an array x, x_train, audio or text in arrays y, got y"),
         ({"x": X, "y": [1, 2]}, "labels must have one entry per item, 4 in arrays x, y, got 2"),
         ({"x": X, "y": [0.5] * 4}, "labels must be whole numbers or strings of shape (n,), got (4,) of float64"),
         ({"x": X, "is_test": [0.5] * 4}, "is_test must be true or false per item, got (4,) of float64"),
@@ -74,7 +74,11 @@ def here(tmp_path, monkeypatch):
             "x_test must be like x_train, (8, 8) of uint8 per item, got (9, 9) of uint8 in arrays x_train, x_test",
         ),
         ({"x_train": X, "x_test": X, "y_test": [1]}, "y_test must have one entry per item, 4, got 1"),
-        (7, "source must be a path, one of digits, mnist5k, sounds, shapes, an array or a dict of arrays, got int"),
+        (
+            7,
+            "source must be a path, one of digits, mnist5k, sounds, shapes, an array, a dict of arrays "
+            "or a list of texts, got int",
+        ),
     ],
 )
 def test_arrays(source, sentence):
@@ -106,13 +110,13 @@ def test_missing(source, sentence):
 
 def test_a_folder_of_other_files(here):
     (here / "photos").mkdir()
-    endings = ", ".join((*images.EXTENSIONS, "wav, flac, ogg, opus, mp3, csv"))
-    expected = f"no images, audio or series in photos/: expected {endings}; got "
-    for got in ("no files", "1 file of other kinds (.txt)", "2 files of other kinds (no ending, .txt)"):
+    endings = ", ".join((*images.EXTENSIONS, "wav, flac, ogg, opus, mp3, csv, txt"))
+    expected = f"no images, audio, series or texts in photos/: expected {endings}; got "
+    for got in ("no files", "1 file of other kinds (.md)", "2 files of other kinds (no ending, .md)"):
         with pytest.raises(data.DataError) as refused:
             data.open("photos/")
         assert str(refused.value) == expected + got
-        (here / "photos" / ("README" if "1 file" in got else "a.txt")).touch()
+        (here / "photos" / ("README" if "1 file" in got else "a.md")).touch()
 
 
 def test_a_folder_without_one_readable_image(here):
@@ -149,8 +153,10 @@ def test_a_folder_that_may_not_be_read(here, monkeypatch):
 
 
 def test_files_of_other_kinds(here):
-    kinds = "a folder of images or audio, .npy, .npz, .csv, .parquet, .tar or an idx images file"
-    (here / "x.txt").write_text("1,2")
+    kinds = (
+        "a folder of images, audio or texts, .npy, .npz, .csv, .tsv, .jsonl, .txt, .parquet, .tar or an idx images file"
+    )
+    (here / "x.md").write_text("1,2")
     (here / "x.wav").write_text("no sound")
     plain(1).save(here / "x.png")
     (here / "x.npy").write_text("no array")
@@ -159,14 +165,14 @@ def test_files_of_other_kinds(here):
     np.save(here / "objects.npy", np.array([{}, {}]))
     np.savez(here / "keys.npz", a=X, b=X)
     for source, sentence in {
-        "x.txt": f"expected {kinds}, got x.txt",
+        "x.md": f"expected {kinds}, got x.md",
         "x.wav": f"expected {kinds}, got x.wav: open its folder",
         "x.png": f"expected {kinds}, got x.png: open its folder",
         "x.npy": "cannot read x.npy: it is not an .npy array",
         "x.npz": "cannot read x.npz: it is not an .npz archive",
         "objects.npz": "cannot read objects.npz: x holds Python objects, not arrays of numbers",
         "objects.npy": "cannot read objects.npy: it holds Python objects, not arrays of numbers",
-        "keys.npz": "expected an array x, x_train or audio in keys.npz, got a, b",
+        "keys.npz": "expected an array x, x_train, audio or text in keys.npz, got a, b",
     }.items():
         with pytest.raises(data.DataError) as refused:
             data.open(source)

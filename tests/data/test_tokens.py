@@ -7,6 +7,7 @@ import sys
 import unicodedata
 
 import pytest
+import tokenizers
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -149,6 +150,120 @@ def test_the_vocabulary_is_at_most_what_was_asked(vocabulary):
 
 def test_without_captions_every_byte_is_a_token():
     assert Tokenizer.learned([]).vocabulary == SMALLEST
+
+
+# --- tokenizers of others --------------------------------------------------------------------------------
+
+BERTS = ["[PAD]", "[CLS]", "[SEP]"]
+
+
+def wordpiece(first, special=None, then=(), **options):
+    """A tokenizer.json of WordPiece, whose vocabulary has `first` in front; `special` are declared to be no text."""
+    words = [
+        "[UNK]",
+        "a",
+        "dog",
+        "red",
+        "circle",
+        "##s",
+        "sleep",
+        "##ing",
+        "[",
+        "]",
+        "<",
+        ">",
+        "/",
+        "pad",
+        "cls",
+        "sep",
+    ]
+    names = [*first, *words, *then]
+    model = tokenizers.models.WordPiece({name: number for number, name in enumerate(names)}, unk_token="[UNK]")
+    inner = tokenizers.Tokenizer(model)
+    inner.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=True)
+    inner.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    inner.decoder = tokenizers.decoders.WordPiece()
+    inner.add_special_tokens(list(first if special is None else special))
+    if options.get("cuts"):  # as the files of sentence-transformers do
+        inner.enable_truncation(4)
+        inner.enable_padding(length=10, pad_id=inner.token_to_id("[PAD]"), pad_token="[PAD]")
+    return inner.to_str(), names
+
+
+@pytest.mark.parametrize(("first", "ids"), [(BERTS, (1, 2)), (["[PAD]", "x", "[SEP]", "[CLS]"], (3, 2))])
+def test_rows_have_the_special_tokens_of_the_file(first, ids):
+    text, names = wordpiece(first)
+    tokenizer = Tokenizer(text)
+    assert (tokenizer.start, tokenizer.end) == ids
+    assert (tokenizer.text, tokenizer.vocabulary) == (text, len(names))
+    tokens = tokenizer.encode(["A red circle", "dogs, SLEEPING dogs"], LONG)
+    start, end, padding = (names[number] for number in (tokenizer.start, tokenizer.end, PADDING))
+    assert [[names[token] for token in row] for row in tokens] == [
+        [start, "a", "red", "circle", end, padding, padding, padding, padding],
+        [start, "dog", "##s", "[UNK]", "sleep", "##ing", "dog", "##s", end],
+    ]
+    assert [tokenizer.decode(row) for row in tokens] == ["a red circle", "dogs [UNK] sleeping dogs"]
+    assert torch.equal(trimmed(tokens[:1]), tokens[:1, :5])
+
+
+def test_rows_are_those_of_the_files_own_template():
+    text, _ = wordpiece([*BERTS, "x"])
+    inner = tokenizers.Tokenizer.from_str(text)
+    inner.post_processor = tokenizers.processors.BertProcessing(("[SEP]", 2), ("[CLS]", 1))
+    inner.enable_padding(pad_id=0, pad_token="[PAD]")
+    texts = ["a red circle", "", "dogs sleeping, a dog"]
+    expected = [encoding.ids for encoding in inner.encode_batch(texts)]
+    assert Tokenizer(inner.to_str()).encode(texts, LONG).tolist() == expected
+
+
+def test_a_long_text_keeps_its_end_and_is_counted():
+    tokenizer = Tokenizer(wordpiece([*BERTS, "x"])[0])
+    tokens, cut = tokenizer.encode_counting(["a dog", "a red dog sleeping"], 5)
+    assert cut == 1
+    assert tokens[:, 0].tolist() == [tokenizer.start] * 2
+    assert tokens[0, 3:].tolist() == [tokenizer.end, PADDING]
+    assert tokens[1, 4] == tokenizer.end
+
+
+def test_a_length_in_the_file_is_ignored():
+    with_length, without = (Tokenizer(wordpiece(BERTS, cuts=cuts)[0]) for cuts in (True, False))
+    texts = ["a red red red red circle", "dog"]
+    assert torch.equal(with_length.encode(texts, LONG), without.encode(texts, LONG))
+    assert with_length.encode_counting(texts, 6)[1] == 1
+
+
+@pytest.mark.parametrize("name", BERTS)
+def test_a_caption_that_spells_a_special_token_of_the_file_does_not_end_there(name):
+    tokenizer = Tokenizer(wordpiece([*BERTS, "x"])[0])
+    spelled, plain = tokenizer.encode([f"a {name} dog{name}", "a dog"], LONG)
+    assert spelled.tolist() == plain.tolist()
+
+
+def test_special_tokens_may_be_in_the_vocabulary_only():
+    tokenizer = Tokenizer(wordpiece([*BERTS, "x"], special=[])[0])
+    assert (tokenizer.start, tokenizer.end) == (1, 2)
+    (row,) = tokenizer.encode(["[SEP]"], LONG).tolist()  # in pieces, so none of them is removed
+    assert (len(row), row.count(tokenizer.end)) == (5, 1)
+
+
+def test_ours_have_start_and_end():
+    assert (learned().start, learned().end) == (START, END)
+
+
+@pytest.mark.parametrize(
+    ("first", "got"),
+    [
+        ([], "none of them"),
+        (["[CLS]", "[SEP]"], "[CLS] as 0, [SEP] as 1"),
+        (["[PAD]", "<s>", "</s>"], "[PAD] as 0"),
+        (["x", *SPECIAL], "<padding> as 1, <start> as 2, <end> as 3"),
+    ],
+)
+def test_a_tokenizer_without_special_tokens_is_refused(first, got):
+    assert refused(lambda: Tokenizer(wordpiece(first)[0])) == (
+        "a tokenizer must have the special tokens <padding>, <start>, <end> or [PAD], [CLS], [SEP], "
+        f"the first of them as 0, got {got}"
+    )
 
 
 # --- errors --------------------------------------------------------------------------------------------

@@ -9,13 +9,18 @@ import shlex
 from pathlib import Path
 
 import numpy as np
+import pyarrow
 import pytest
+import safetensors.torch
 import soundfile
 import typer
 from PIL import Image
+from pyarrow import parquet
 
 import likewise
 from likewise.cli import app
+from likewise.data.tokens import Tokenizer
+from likewise.encoders import build_text
 from likewise.training import plan
 from tests.docs.markdown import DOCS, ROOT, examples_of_commands, pages
 from tests.docs.test_pages import in_this_process
@@ -60,6 +65,16 @@ def here(tmp_path_factory):
         for name in ("features.npy", "vectors.npy"):
             np.save(name, rng.normal(size=(40, 6)).astype(np.float32))
         np.savez("vectors.npz", x=rng.normal(size=(40, 6)).astype(np.float32), y=np.arange(40) % 3)
+        texts = [f"note {number} on {CLASSES[number % 3]}s and others" for number in range(40)]
+        Path("notes.txt").write_text("\n".join(texts))
+        for name in ("notes.csv", "tickets.csv"):
+            lines = [f"{text},{CLASSES[number % 3]}" for number, text in enumerate(texts)]
+            Path(name).write_text("\n".join(["text,team", *lines]))
+        packages = {"title": texts, "text": texts, "section": [CLASSES[number % 3] for number in range(40)]}
+        parquet.write_table(pyarrow.table(packages), "packages.parquet")
+        tokenizer = Tokenizer.learned(texts, 300)
+        Path("tokenizer.json").write_text(tokenizer.text)
+        safetensors.torch.save_file(build_text("minilm", tokenizer.vocabulary).state_dict(), "model.safetensors")
         Path("FILE").write_text('method = "simclr"\n')
         yield folder
 

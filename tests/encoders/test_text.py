@@ -215,6 +215,7 @@ def test_weights_start_small_and_biases_at_zero():
 
 # --- errors --------------------------------------------------------------------------------------------
 
+NAMES = "text_tiny, text_small, text_base, bert_tiny, bert_mini, minilm, bert_base"
 NO_TOKENS = f"tokens must be whole numbers of shape (n, t), t at most {LENGTH}, got"
 CASES = {
     f"{NO_TOKENS} torch.int64 of (5,)": lambda: small()(torch.ones(5).long()),
@@ -228,9 +229,10 @@ CASES = {
     "vocabulary must be a whole number >= 1, got 0": lambda: build_text("text_tiny", 0),
     "vocabulary must be a whole number >= 1, got True": lambda: build_text("text_tiny", True),
     "vocabulary must be a whole number >= 1, got 300.0": lambda: build_text("text_tiny", 300.0),
-    "text encoder must be one of text_tiny, text_small, text_base, got 'text_smal'; "
-    "did you mean 'text_small'?": lambda: build_text("text_smal", 300),
-    "text encoder must be one of text_tiny, text_small, text_base, got 'bert'": lambda: build_text("bert", 300),
+    f"text encoder must be one of {NAMES}, got 'text_smal'; did you mean 'text_small'?": lambda: build_text(
+        "text_smal", 300
+    ),
+    f"text encoder must be one of {NAMES}, got 'gpt'": lambda: build_text("gpt", 300),
 }
 
 

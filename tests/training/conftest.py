@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from likewise.training import checkpoint, metrics
+from likewise.training.metrics import Metrics
 
 ROOT = Path(__file__).parents[2]
 WEIGHTS = ("encoder.safetensors", "head.safetensors", "text.safetensors", "text_head.safetensors", "tokenizer.json")
@@ -63,3 +64,38 @@ def assert_same(folder, reference):
         assert row == expected
     for name, value in theirs.items():
         assert ours[name] == value, name
+
+
+class PowerCutError(Exception):
+    pass
+
+
+def power_cut():
+    raise PowerCutError
+
+
+def happening(patch, step, happens):
+    """Let something happen to a run in this process, right after it wrote down a step."""
+    write = Metrics.write
+
+    def writing(metrics, row):
+        write(metrics, row)
+        if row["step"] == step:
+            happens()
+
+    patch.setattr(Metrics, "write", writing)
+
+
+@pytest.fixture
+def cut(monkeypatch):
+    def at(step, happens=power_cut):
+        happening(monkeypatch, step, happens)
+
+    def undo():
+        monkeypatch.setattr(Metrics, "write", WRITE)
+
+    at.undo, at.error = undo, PowerCutError
+    return at
+
+
+WRITE = Metrics.write

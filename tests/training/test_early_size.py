@@ -45,10 +45,12 @@ def test_about_five_eighths_are_chosen_for_networks_that_take_any_size():
     assert ready.recipe.data.early_size == 20
     assert any(reason.startswith("data.early_size = 20: ") for reason in ready.chosen)
     assert "32 pixels, 20 in the first half of the steps" in "\n".join(plan_lines.lines(ready, 1, 1, 1.0, "cpu"))
-    assert plan(28).recipe.data.early_size == 16
     assert plan(64).recipe.data.early_size == 40
     assert plan(32, data__early_size=0).recipe.data.early_size == 0
-    assert plan(16).recipe.data.early_size == 0, "too few pixels"
+    assert plan(28).recipe.data.early_size == 0, "too few pixels"
+    assert plan(32, "moco").recipe.data.early_size == 0, "its queue would hold keys of smaller views"
+    grey = np.zeros((40, 1, 32, 32), dtype=np.uint8)
+    assert make_plan(grey, "simclr", {}, progress=False).recipe.data.early_size == 0, "there is no colour"
     assert plan(32, encoder__name="vit_tiny").recipe.data.early_size == 0, "its positions are for one size"
 
 

@@ -56,6 +56,12 @@ def test_colour_images_get_simclr():
     )
 
 
+def test_images_of_one_channel_get_moco():
+    ready = made(grey(600))
+    assert (ready.recipe.method, ready.recipe.pairs.preset) == ("moco", "greyscale")
+    assert ready.chosen[0] == "method moco: for drawings in one channel it needs the fewest labels"
+
+
 def test_moco_is_as_published_but_for_what_the_data_and_the_steps_allow():
     ready = made(colour(600), "moco")
     assert ready.recipe.pairs.preset == "moco_v2"

@@ -245,7 +245,7 @@ def test_a_runs_recipe_has_the_options_of_its_parts_and_no_others():
     assert "text" not in tree
     assert set(tree["pairs"]) == {"kind", "preset", "symmetric", "window"}
     tree = tomllib.loads(methods.to_toml(methods.defaults("clip")))
-    assert set(tree["text"]) == {"name", "vocabulary", "dropout"}
+    assert set(tree["text"]) == {"name", "vocabulary", "tokenizer", "dropout"}
     assert set(tomllib.loads(methods.to_toml(methods.defaults("pair")))["loss"]) == {"kind", "margin", "weight"}
 
 

@@ -24,7 +24,17 @@ from likewise.training.metrics import Metrics
 from likewise.training.run import RunError
 from likewise.training.signals import Interrupted
 from tests.training import plain_encoder
-from tests.training.conftest import ENVIRONMENT, PATIENCE, ROOT, assert_same, rows, whole
+from tests.training.conftest import (
+    ENVIRONMENT,
+    PATIENCE,
+    ROOT,
+    PowerCutError,
+    assert_same,
+    happening,
+    power_cut,
+    rows,
+    whole,
+)
 from tests.waves import series
 
 STEPS, KEPT_EVERY = 40, 7
@@ -87,41 +97,6 @@ def undisturbed(tmp_path_factory):
         return made[method]
 
     return of
-
-
-class PowerCutError(Exception):
-    pass
-
-
-def power_cut():
-    raise PowerCutError
-
-
-def happening(patch, step, happens):
-    """Let something happen to a run in this process, right after it wrote down a step."""
-    write = Metrics.write
-
-    def writing(metrics, row):
-        write(metrics, row)
-        if row["step"] == step:
-            happens()
-
-    patch.setattr(Metrics, "write", writing)
-
-
-@pytest.fixture
-def cut(monkeypatch):
-    def at(step, happens=power_cut):
-        happening(monkeypatch, step, happens)
-
-    def undo():
-        monkeypatch.setattr(Metrics, "write", WRITE)
-
-    at.undo, at.error = undo, PowerCutError
-    return at
-
-
-WRITE = Metrics.write
 
 
 @pytest.fixture(scope="module")

@@ -358,7 +358,7 @@ HOSTILE = {
     "size": [(10**9, r"expected items that fit in memory, .*"), (1.5, r"expected a whole number >= 1 for size, .*")],
     "stored": [(-1, r"expected a whole number >= 0 for stored, got '-1'")],
     "modality": [
-        ("video", r"expected a modality image, audio, series, vector, got 'video'"),
+        ("video", r"expected a modality image, audio, series, vector, text, got 'video'"),
         ([], r"expected a modality .*, got '\[\]'"),
     ],
     "mean": [
