@@ -30,7 +30,7 @@ def here(tmp_path, monkeypatch):
     """An empty folder to be in, and a cache of its own; nothing may be written elsewhere."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LIKEWISE_CACHE", str(tmp_path / ".cache"))
-    monkeypatch.setenv("COLUMNS", "500")
+    monkeypatch.setenv("COLUMNS", "1000")
     return tmp_path
 
 
