@@ -5,7 +5,7 @@ VENV := .venv
 PEERS := .venv-peers
 RUN := $(VENV)/bin
 
-.PHONY: help install test test-slow browser demo bench bench-accuracy bench-five-minutes bench-explorer bench-duplicates study study-sequences study-captions docs docs-serve docs-generate dist lint format clean
+.PHONY: help install test test-slow browser demo bench bench-accuracy bench-five-minutes bench-explorer bench-duplicates study study-sequences study-captions study-settings study-texts docs docs-serve docs-generate dist lint format clean
 
 help:
 	@echo "make demo       see it work"
@@ -81,6 +81,14 @@ study-sequences: install
 # EMOJI names an .npz with x (n, vendors, h, w, 3), views and name; CLIPART one with x, title and keywords.
 study-captions: install
 	$(RUN)/python -m studies.captions $(EMOJI) $(CLIPART)
+
+# CIFAR, FSDD and HAR are as above. Only parts of the training data are looked at.
+study-settings: install
+	$(RUN)/python -m studies.settings $(CIFAR) $(FSDD) $(HAR)
+
+# PACKAGES names a Parquet file with title, text, section and is_test.
+study-texts: install
+	$(RUN)/python -m studies.texts $(PACKAGES)
 
 # Nothing is fetched from a network. -W: a warning, such as a link that leads nowhere, fails the build.
 docs: install

@@ -108,7 +108,7 @@ TEXTS = {
 # What has to be so for a key to have an effect, besides the choices of pairs, keys, dictionary and loss.
 NEEDS = {
     "data.size": "images, vectors",
-    "data.early_size": "ResNets",
+    "data.early_size": "ResNets, `module:callable`",
     "data.stored": "images",
     "data.fit": "images",
     "data.apart": "groups",

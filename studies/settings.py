@@ -84,7 +84,6 @@ TRIALS = {
     "fsdd": [
         Trial("", "cpc", 1500),
         Trial("", "simclr", 600),
-        Trial("windows of whole clips", "simclr", 600, {"pairs.window": 4800}),
     ],
 }
 

@@ -4,7 +4,7 @@ A representation turns items into vectors. It is a trained or untrained encoder,
 """
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,7 @@ from likewise.randomness import generator, number
 from likewise.recipe import Recipe
 from likewise.training.batches import read
 from likewise.training.encoder import Encoder, check_layer, load
-from likewise.views.augmentation import Augmentation
+from likewise.views.augmentation import Augmentation, changes
 
 
 class Representation:
@@ -81,11 +81,15 @@ class Baseline(Representation):
         return modalities.of(items.main) if self.encoder is None else self.encoder.modality
 
     def embed_view(self, items: Items, ids: Ids, side: str) -> tuple[Tensor, Tensor] | None:
-        if self.encoder is None or not has_two_views(self.encoder.recipe):
+        if self.encoder is None or not has_two_views(self.encoder):
             return None
-        views = torch.cat(drawn_views(self.encoder, items, ids, side, torch.device("cpu")))
-        rows = self.encoder.modality.baseline_of_views(views, self.encoder.augmentation)
-        return None if rows is None else (rows, rows)
+        parts: list[Tensor] = []
+        for views in drawn_views(self.encoder, items, ids, side, torch.device("cpu")):
+            rows = self.encoder.modality.baseline_of_views(views, self.encoder.augmentation)
+            if rows is None:
+                return None
+            parts.append(rows)
+        return torch.cat(parts), torch.cat(parts)
 
 
 class Network(Representation):
@@ -121,7 +125,7 @@ class RunNetwork(Representation):
         return text_features(self.text, self.encoder.tokenizer, texts, self.encoder.length)  # type: ignore[arg-type]
 
     def embed_view(self, items: Items, ids: Ids, side: str) -> tuple[Tensor, Tensor] | None:
-        if not has_two_views(self.encoder.recipe):
+        if not has_two_views(self.encoder):
             return None
         device = place_of(self.network).device
         vectors, keys = through(self.network, drawn_views(self.encoder, items, ids, side, device))
@@ -234,26 +238,24 @@ def _custom(name: str, columns: Mapping[str, str] | None, size: int | None, seed
     return Evaluated(name, partial(data.open, size=size, columns=columns, progress=progress), representations, seeded)
 
 
-def has_two_views(recipe: Recipe) -> bool:
-    """Return whether the run was trained on pairs of views, unlike pairs future and captions."""
-    return PAIRS[recipe.pairs.kind].two_views
+def has_two_views(encoder: Encoder) -> bool:
+    """Return whether the run was trained on pairs of views that differ, unlike pairs future, captions and dropout."""
+    return PAIRS[encoder.recipe.pairs.kind].two_views and changes(encoder.augmentation)
 
 
-def drawn_views(encoder: Encoder, items: Items, ids: Ids, side: str, device: torch.device) -> list[Tensor]:
-    """Return augmented views of some items, in parts of at most ROWS_AT_ONCE."""
+def drawn_views(encoder: Encoder, items: Items, ids: Ids, side: str, device: torch.device) -> Iterator[Tensor]:
+    """Yield augmented views of some items, in parts of at most ROWS_AT_ONCE."""
     seed, augmentation = encoder.recipe.seed, encoder.augmentation
     drawn = augmentation.draw(len(ids), generator(seed, f"evaluated {side} view"))
-    views = []
     for start in range(0, len(ids), ROWS_AT_ONCE):
         part = slice(start, min(start + ROWS_AT_ONCE, len(ids)))
         rng = generator(seed, f"evaluated {side} window")
         rows, _ = read(items.main, ids[part], encoder.about["size"], len(ids), part, rng)
-        views.append(augmentation.apply(rows.to(device), drawn.rows(part)))
-    return views
+        yield augmentation.apply(rows.to(device), drawn.rows(part))
 
 
 @torch.no_grad()
-def through(network: nn.Sequential, parts: list[Tensor]) -> tuple[Tensor, Tensor]:
+def through(network: nn.Sequential, parts: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
     """Return the outputs of the backbone and of the head for views that come in parts, (n, d) each."""
     dtype = place_of(network).dtype
     network.eval()

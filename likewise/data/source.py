@@ -154,6 +154,9 @@ def open(  # noqa: A001
     if isinstance(source, Items):
         request.without_columns()
         return _converted(source, request)
+    if isinstance(source, np.ndarray) and source.dtype.kind in "US":
+        request.without_columns()
+        return texts.from_memory(source, request.name)
     if isinstance(source, np.ndarray):
         request.without_columns()
         return arrays.from_array(source, request.name, request.size, fit=request.fit, filling=request.filling)

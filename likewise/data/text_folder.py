@@ -22,6 +22,8 @@ def documents_of(files: Sequence[File]) -> tuple[File, ...]:
     """
     documents = tuple(file for file in files if _is_text(file.path) and not _is_documentation(file.path))
     others = [file for file in files if not _is_text(file.path) and unread.may_be_data(file.path)]
+    if any(unread.ending_of(file.path) in ("tar", "parquet") for file in others):
+        return ()  # one file may hold thousands of items
     return documents if len(documents) > 2 * len(others) else ()
 
 

@@ -17,6 +17,11 @@ from likewise.data.parts import ROWS_AT_ONCE, Ids, Part, Piece
 NO_BYTE = 255  # follows the end of a text; no byte of UTF-8 has this value
 
 
+def cleaned(text: str) -> str:
+    """Return a text without whitespace at its ends, and with one space for any other run of it."""
+    return " ".join(text.encode(errors="replace").decode().split())  # lone surrogates cannot be encoded
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TextPart(Part):
     """One text per item: `array` is (bytes,) uint8, all texts in UTF-8, one after the other."""

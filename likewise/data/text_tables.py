@@ -52,6 +52,7 @@ ROLES = {
 # Names of columns that may hold numbers and still are no channels: labels, groups, parts, times and names of rows.
 BESIDE = {"split", *LABEL_COLUMNS, *(name for names in roles.ROLES.values() for name in names)}
 AN_ID = re.compile(r"(.*[_\W])?ids?")
+START = 1 << 16  # bytes; the names of the columns must stand in them
 ENDS = tuple(".,:;!?…。，：；！？")  # a title that ends in one of these needs no full stop
 
 
@@ -62,6 +63,8 @@ def is_table(path: Path, columns: Mapping[str, str]) -> bool:
     if not columns.keys() <= ROLES.keys():  # the others are roles of images or series
         return False
     try:
+        if path.suffix.lower() == ".csv" and not _names_text(path):
+            return False  # a log may be long, and the next line reads all of it to find out its encoding
         table = look_into(path, path.name, _has_usual_text)
         if table.has_bytes or not _has_usual_text(table.names) or (text := _usual_text(table)) is None:
             return False
@@ -80,6 +83,13 @@ def is_table(path: Path, columns: Mapping[str, str]) -> bool:
 
 def _has_usual_text(names: Sequence[str]) -> bool:
     return any(name in names for name in ROLES[TEXT])
+
+
+def _names_text(path: Path) -> bool:
+    """Return whether a usual name of a column of texts stands at the start of a CSV file."""
+    with path.open("rb") as file:
+        start = file.read(START).decode("latin-1").lower().replace("\0", "")
+    return _has_usual_text(re.findall(r"\w+", start))
 
 
 def _usual_text(table: Table) -> str | None:
@@ -178,7 +188,7 @@ def _read(
         if is_test is not None:
             cell = _cell(row, is_test)
             split = "test" if cell is not None and is_test_cell(cell, f"{is_test} of {name}") else "train"
-        if collector.add(text, where, label, split):
+        if collector.add(text, where, label, SPLITS.get(split)):
             known.labels.append(label)
             known.groups.append(group_name)
             known.splits.append(split)

@@ -2,7 +2,7 @@
 
 Whitespace at both ends of a text is removed, and any other run of whitespace becomes one space. Empty texts are left
 out. So are repeated ones, unless their labels differ or one is in the training part and the other in the test part: two
-items of the same text would be negatives of each other. Only strings in memory may repeat, because whoever made them
+items of the same text would be negatives of each other. Of strings in memory all are kept, because whoever made them
 knows each by its position.
 """
 
@@ -10,6 +10,7 @@ import codecs
 import hashlib
 from array import array
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from likewise.data import metadata_lines
 from likewise.data.items import TEXT, DataError, Items, Skipped, check_columns, digest, drop_single_class, fingerprint
 from likewise.data.memory import check_fits
-from likewise.data.text_part import TextPart
+from likewise.data.text_part import TextPart, cleaned
 
 UTF_16 = "utf-16"
 HAS_NUL = "it holds NUL bytes, so it is not text"
@@ -81,14 +82,11 @@ class Collector:
         if not count and self.skipped:
             raise DataError(f"no readable text in {name}: {self.skipped[0].path}: {self.skipped[0].reason}")
         check_columns(count, name, {"labels": labels, "groups": groups, "is_test": test, "paths": paths})
-        labels, classes = drop_single_class(labels, classes)
-        content = np.frombuffer(self._content, dtype=np.uint8)
         offsets = np.array(self._offsets, dtype=np.int64)
-        part = TextPart(TEXT, content, int(np.median(self._words)), offsets=offsets)
-        return Items(
-            parts={TEXT: part},
-            name=name,
-            fingerprint=fingerprint(digest(content), offsets, labels, groups, test),
+        content = np.frombuffer(self._content, dtype=np.uint8)
+        return _items(
+            TextPart(TEXT, content, int(np.median(self._words)), offsets=offsets),
+            name,
             labels=labels,
             classes=classes,
             groups=groups,
@@ -97,6 +95,33 @@ class Collector:
             skipped=tuple(self.skipped),
             notes=notes + _note_of_left_out(self.empty, self.repeated, called),
         )
+
+
+def _items(
+    part: TextPart,
+    name: str,
+    *,
+    labels: NDArray[np.int64] | None,
+    classes: tuple[str, ...],
+    groups: NDArray[np.int64] | None,
+    test: NDArray[np.bool_] | None,
+    paths: tuple[str, ...] | None = None,
+    skipped: tuple[Skipped, ...] = (),
+    notes: tuple[str, ...] = (),
+) -> Items:
+    labels, classes = drop_single_class(labels, classes)
+    return Items(
+        parts={TEXT: part},
+        name=name,
+        fingerprint=fingerprint(digest(part.array), part.offsets, labels, groups, test),
+        labels=labels,
+        classes=classes,
+        groups=groups,
+        test=test,
+        paths=paths,
+        skipped=skipped,
+        notes=notes,
+    )
 
 
 def _note_of_left_out(empty: int, repeated: int, called: str) -> tuple[str, ...]:
@@ -152,20 +177,11 @@ def from_memory(
         got = f"an array of shape {texts.shape}" if isinstance(texts, np.ndarray) else type(texts).__name__
         raise DataError(f"texts must be a list of strings or an array (n,) of them, got {got} in {name}")
     check_columns(len(texts), name, {"labels": labels, "groups": groups, "is_test": test})
-    collector = Collector()
-    rows: list[int] = []
+    strings = []
     for row, text in enumerate(texts):
         if not isinstance(text, str | bytes):
             raise DataError(f"texts must be strings, got {type(text).__name__} in row {row} of {name}")
-        decoded = text.decode(errors="surrogateescape") if isinstance(text, bytes) else text
-        if collector.add(decoded, f"text {row}", row):  # no row repeats another, as the row is one of the columns
-            rows.append(row)
-    return collector.items(
-        name,
-        "text",
-        paths=None,
-        labels=None if labels is None else labels[rows],
-        classes=classes,
-        groups=None if groups is None else groups[rows],
-        test=None if test is None else test[rows],
-    )
+        strings.append(cleaned(text.decode(errors="replace") if isinstance(text, bytes) else text))
+    # Nothing is left out, also no empty text, because whoever made them knows each by its position.
+    part = replace(TextPart.of(strings), native=int(np.median([len(text.split()) for text in strings])))
+    return _items(part, name, labels=labels, classes=classes, groups=groups, test=test)

@@ -15,6 +15,7 @@ from likewise.data.items import DataError
 PADDING, START, END = 0, 1, 2  # special tokens
 SPECIAL = ("<padding>", "<start>", "<end>")  # their names, in this order
 BERTS = ("[PAD]", "[CLS]", "[SEP]")  # their names in the files of BERT and of models like it
+LONGEST_WORD = 6  # tokens
 SMALLEST = len(SPECIAL) + 256  # every byte is a token, so that any text can be encoded
 
 
@@ -60,7 +61,7 @@ class Tokenizer:
 
     @property
     def vocabulary(self) -> int:
-        return int(self._inner.get_vocab_size())
+        return 1 + int(max(self._inner.get_vocab().values()))  # a file may leave out numbers
 
     def encode(self, texts: Sequence[str], length: int) -> Tensor:
         """Return tokens (n, t) int64, t at most `length`; a text that is too long is cut before its end token."""
@@ -83,14 +84,17 @@ class Tokenizer:
         return tokens
 
     def words(self, texts: Sequence[str]) -> list[list[list[int]]]:
-        """Return for each text its words, and for each word its tokens."""
+        """Return for each text its words, and for each word its tokens.
+
+        Where there are no spaces, as in Chinese, what looks like a long word are several: each token counts as one.
+        """
         words: list[list[list[int]]] = []
         texts = [text.encode(errors="replace").decode() for text in texts]  # lone surrogates cannot be encoded
         for encoding in self._inner.encode_batch(texts, add_special_tokens=False):
             of_text: dict[int, list[int]] = {}
             for token, word in zip(encoding.ids, encoding.word_ids, strict=True):
                 of_text.setdefault(word, []).append(token)
-            words.append([kept for ids in of_text.values() if (kept := self._without_special(ids))])
+            words.append([part for ids in of_text.values() for part in _parts(self._without_special(ids))])
         return words
 
     def decode(self, tokens: Tensor) -> str:
@@ -99,6 +103,11 @@ class Tokenizer:
     def _without_special(self, ids: list[int]) -> list[int]:
         special = (PADDING, self.start, self.end)
         return [token for token in ids if token not in special]
+
+
+def _parts(word: list[int]) -> list[list[int]]:
+    """Return a word of these tokens, or its tokens one by one if it is very long; nothing if there are none."""
+    return [[token] for token in word] if len(word) > LONGEST_WORD else [word] if word else []
 
 
 def _special_tokens(inner: Any) -> tuple[int, int]:

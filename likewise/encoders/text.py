@@ -53,10 +53,10 @@ TEXT_ENCODERS: dict[str, partial[TextTransformer] | partial[Bert]] = {
     "text_tiny": partial(TextTransformer, dim=128, depth=2, heads=4, length=32),
     "text_small": partial(TextTransformer, dim=256, depth=4, heads=4, length=48),
     "text_base": partial(TextTransformer, dim=512, depth=12, heads=8, length=77),  # CLIP's
-    "bert_tiny": partial(Bert, dim=128, depth=2, heads=2, length=128, pooling="mean"),
-    "bert_mini": partial(Bert, dim=256, depth=4, heads=4, length=256, pooling="mean"),
-    "minilm": partial(Bert, dim=384, depth=6, heads=12, length=512, pooling="mean"),  # all-MiniLM-L6-v2's
-    "bert_base": partial(Bert, dim=768, depth=12, heads=12, length=512, pooling="mean"),
+    "bert_tiny": partial(Bert, dim=128, depth=2, heads=2, length=128),
+    "bert_mini": partial(Bert, dim=256, depth=4, heads=4, length=256),
+    "minilm": partial(Bert, dim=384, depth=6, heads=12, length=512),  # all-MiniLM-L6-v2's
+    "bert_base": partial(Bert, dim=768, depth=12, heads=12, length=512),
 }
 
 

@@ -156,6 +156,12 @@ def _raise_on_shapes(path: Path, wrong: list[str], loaded: Mapping[str, Tensor],
                 f"{path} must have a first convolution of {expected[2]} × {expected[2]} pixels, "
                 f"got {got[2]} × {got[2]}: use --set encoder.stem={stems[got[2]]}"
             )
+    if tokens := [key for key in wrong if key.endswith(("word_embeddings.weight", "token_embed.weight"))]:
+        count = len(loaded[tokens[0]])
+        raise ValueError(
+            f"{path} must have embeddings of {len(wanted[tokens[0]]):,} tokens, got {count:,}: give the tokenizer.json "
+            "that belongs to it with --set text.tokenizer=FILE"
+        )
     shapes = [f"{key} {tuple(loaded[key].shape)} for {tuple(wanted[key].shape)}" for key in wrong]
     raise ValueError(f"{path} must have weights of the encoder's shapes, got {_some(shapes)}")
 

@@ -246,7 +246,7 @@ async function search(words) {
   const tiles = by === "words" ? found : found.map((item) => ({ ...item, label: null })); // show names, not labels
   show([element("h2", { dir: "auto" }, `“${text}”`)], title, tiles);
   if (note) say(note, "bad");
-  if (!found.length && by === "name") say("No name or label contains this. Only runs of clip can be searched by other words.");
+  if (!found.length && by === "name") say("No name or label contains this. Only runs of clip, or on texts, can be searched by other words.");
 }
 
 async function upload(file) {

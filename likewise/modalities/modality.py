@@ -160,6 +160,10 @@ class Modality:
         """Return the augmentation that prepares rows for an encoder that was not trained with likewise."""
         raise NotImplementedError
 
+    def complaint(self, about: About) -> str | None:
+        """Return what is wrong with what `fit` returned, as it is read from a file, or None."""
+        return None
+
     def shape(self, channels: int, size: int) -> tuple[int, int]:
         """Return how many means and standard deviations are saved, and how many numbers a row has."""
         raise NotImplementedError

@@ -33,7 +33,10 @@ TOKENIZER = "tokenizer.json"
 CARD, LETTERS, LINES = 96, 17, 9  # pixels per side of a picture of a text, and what fits on it
 GIVEN = """from tokenizers import Tokenizer
 
-words = Tokenizer.from_file("tokenizer.json").encode("a red circle", add_special_tokens=False).ids
+tokenizer = Tokenizer.from_file("tokenizer.json")
+tokenizer.no_padding()
+tokenizer.no_truncation()
+words = tokenizer.encode("a red circle", add_special_tokens=False).ids
 tokens = np.array([[{start}, *words[:{length} - 2], {end}]], dtype=np.int64)  # pad shorter texts with {padding}"""
 
 
@@ -54,8 +57,9 @@ class TextModality(Modality):
         return f", {recipe.pairs.preset} augmentations"
 
     def choices(self, part: Part, train: Ids, recipe: Recipe) -> Iterator[Choice]:
-        yield Choice("encoder.name", *accelerated("bert_mini", "bert_tiny"))
-        if recipe.pairs.preset not in self.presets:  # the one that a method names may be for images
+        if recipe.encoder.name not in TEXT_ENCODERS:  # the one that a method names may be for images
+            yield Choice("encoder.name", *accelerated("bert_mini", "bert_tiny"))
+        if recipe.pairs.preset not in self.presets:
             yield Choice("pairs.preset", self.default_preset(part), "the items are texts")
 
     def default_preset(self, part: Part) -> str:
@@ -65,8 +69,18 @@ class TextModality(Modality):
         super().check(part, recipe, name)
         check_name("encoder.name", recipe.encoder.name)
         check_text(recipe)
-        if recipe.pairs.preset == "dropout" and not recipe.text.dropout:
-            raise RecipeError("pairs.preset dropout needs text.dropout above 0, or both views of a text are the same")
+        options = recipe.encoder
+        if options.init and not recipe.text.tokenizer:
+            raise RecipeError(
+                "encoder.init needs text.tokenizer, the tokenizer.json that belongs to the weights, because other "
+                "tokens would get their embeddings"
+            )
+        if recipe.pairs.preset == "dropout" and recipe.pairs.kind == "views":
+            same = "or both views of a text are the same"
+            if not recipe.text.dropout:
+                raise RecipeError(f"pairs.preset dropout needs text.dropout above 0, {same}")
+            if options.frozen:
+                raise RecipeError(f"pairs.preset dropout needs an encoder that is trained, not encoder.frozen, {same}")
 
     def fit(self, part: Part, train: Ids, recipe: Recipe) -> dict[str, Any]:
         tokenizer = tokenizer_for(recipe, lambda: part.texts(train))
@@ -85,8 +99,19 @@ class TextModality(Modality):
 
     def plain(self, part: Part, train: Ids, size: int | None) -> Augmentation:
         raise RecipeError(
-            "an encoder of texts that was not trained with likewise has its own tokenizer: embed the texts"
+            "an encoder of texts that was not trained with likewise has its own tokenizer: evaluate a file of vectors"
         )
+
+    def complaint(self, about: About) -> str | None:
+        for name in ("vocabulary", "end"):
+            if type(about.get(name)) is not int:
+                return f"expected a whole number for {name}, got {str(about.get(name))[:40]!r}"
+        if not isinstance(about.get("tokenizer"), str):
+            return "expected a tokenizer as text, got something else"
+        tokenizer = tokenizer_of(about["tokenizer"])
+        if (tokenizer.vocabulary, tokenizer.end) != (about["vocabulary"], about["end"]):
+            return f"expected a tokenizer of {about['vocabulary']:,} tokens, got one of {tokenizer.vocabulary:,}"
+        return None if about["size"] > 2 else f"expected texts of more than 2 tokens, got {about['size']}"
 
     def shape(self, channels: int, size: int) -> tuple[int, int]:
         return 0, size

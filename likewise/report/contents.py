@@ -20,6 +20,7 @@ from likewise.pairs.across import Captioned
 from likewise.pairs.batch import Batch
 from likewise.pairs.catalog import PAIRS
 from likewise.pairs.metric import Chart
+from likewise.randomness import number
 from likewise.recipe import Recipe
 from likewise.report import pictures, sounds
 from likewise.report.figures import INTERVALS, Looked, Rows, learned_rows, measured, tiles, worth_in_words
@@ -28,7 +29,7 @@ from likewise.training.learner import ALL, Learner
 from likewise.training.plan import Plan
 from likewise.training.plan_lines import lines
 from likewise.training.trainer import Trainer
-from likewise.views.augmentation import PLAIN
+from likewise.views.augmentation import PLAIN, changes
 
 MAPPED = 1000  # items on the map, at most
 SEARCHED = 5000  # training items among which neighbours are searched, at most
@@ -185,7 +186,9 @@ def _chart(title: str, note: str, rows: Sequence[dict[str, Any]], **names: str) 
 def histogram(trainer: Trainer) -> dict[str, Any]:
     """Return the histogram of cosines of positives and of negatives, after the trained head."""
     batch, learner = trainer.batches.at(max(0, trainer.total - 1)), trainer.learner
-    learner.tower.eval()
+    # Without dropout, views that only dropout makes differ would be the same.
+    learner.tower.train(not changes(learner.augmentation))
+    torch.manual_seed(number(trainer.recipe.seed, "histogram"))
     first, second, ids = some_pairs(learner, batch)
     cosines = normalize(first.float(), dim=1) @ normalize(second.float(), dim=1).T
     positives, negatives = cosines.diagonal().cpu(), cosines[~share_an_id(as_columns(ids), as_columns(ids))].cpu()

@@ -117,10 +117,12 @@ class Searcher:
             raise SearchError(f"an id must be below {len(self.items):,}, got {own}")
         if own is not None:
             return own
-        if is_file:
-            return Path(text)
         if text in (self.items.paths or ()):  # a path as results print it
             return (self.items.paths or ()).index(text)
+        if self.takes is None and self.knows_words:
+            return text  # no file can be a query, so this is not the name of one
+        if is_file:
+            return Path(text)
         # This looks like a mistyped path and not like a text.
         if is_folder or ("." in text and extension(text) in FILES):
             raise SearchError(f"QUERY must be an existing file, got {text}")

@@ -38,6 +38,8 @@ def complaint(about: Any, needed: tuple[str, ...] = NEEDED) -> str | None:
             return f"expected a whole number >= {least} for {name}, got {str(about[name])[:40]!r}"
     if not isinstance(about["fingerprint"], str) or not _is_number(about.get("temperature", 0)):
         return "expected a fingerprint as text and a temperature as a number, got other types"
+    if (wrong := MODALITIES[about["modality"]].complaint(about)) is not None:
+        return wrong
     features, samples = MODALITIES[about["modality"]].shape(about["channels"], about["size"])
     if words := shortage(4 * samples):
         return f"expected items that fit in memory, got a size for which one takes {words}"

@@ -21,7 +21,7 @@ from likewise.data.builtin import NAMES
 from likewise.data.images import FITS
 from likewise.data.items import TEXT
 from likewise.data.roles import CHANNELS, shortened
-from likewise.data.text_part import TextPart
+from likewise.data.text_part import TextPart, cleaned
 from likewise.data.tokens import Tokenizer
 from likewise.data.words import unseen_words
 from likewise.encoders.features import features, features_of, place_of, text_features
@@ -182,7 +182,7 @@ class TextEncoder(Encoder):
     def embed_text(self, texts: Sequence[str], *, layer: str | None = None) -> NDArray[np.float32]:
         """Return vectors (n, d) of texts, to be compared by cosine with each other and with the run's items."""
         check_texts(texts)
-        part = TextPart.of(texts)
+        part = TextPart.of(list(map(cleaned, texts)))
         network = self.up_to(layer or self.default_layer)
         return features_of(network, self.augmentation, part, np.arange(len(part))).numpy()
 

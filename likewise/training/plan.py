@@ -17,6 +17,7 @@ from likewise.dictionaries.catalog import DICTIONARIES, KEYS
 from likewise.losses.catalog import LOSSES
 from likewise.modalities.image import stored_size
 from likewise.modalities.modality import Choice
+from likewise.modalities.text import TOKENIZER
 from likewise.pairs.catalog import PAIRS
 from likewise.recipe import Recipe, RecipeError, check_choice, parse_columns
 from likewise.training import schedule
@@ -261,7 +262,9 @@ def encoder_of(init: str) -> dict[str, Any]:
     if not init or not (Path(init) / "recipe.toml").is_file():
         return {}
     values = methods.read_recipe(Path(init) / "recipe.toml")
-    return {key: values[key] for key in ("encoder.name", "encoder.stem") if key in values}
+    same = {key: values[key] for key in ("encoder.name", "encoder.stem") if key in values}
+    tokenizer = Path(init) / TOKENIZER  # the rows of an embedding of tokens belong to its tokens
+    return same | ({"text.tokenizer": str(tokenizer)} if tokenizer.is_file() else {})
 
 
 def seen_before(init: str, items: Items, test: Ids) -> int:

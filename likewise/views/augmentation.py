@@ -59,6 +59,11 @@ def together(augmentation: Augmentation) -> int:
     return int(getattr(augmentation, "together", 1))
 
 
+def changes(augmentation: Augmentation) -> bool:
+    """Return whether two views differ: its `changes`, or True if it has none; else only dropout makes them differ."""
+    return bool(getattr(augmentation, "changes", True))
+
+
 def check_draws(name: str, items: Tensor, draws: Draws | None) -> None:
     if draws is not None and len(draws) != len(items):
         raise ValueError(f"draws must have {len(items)} rows like {name}, got {len(draws)}")

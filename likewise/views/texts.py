@@ -32,6 +32,10 @@ class TextViews:
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
 
+    @property
+    def changes(self) -> bool:
+        return self.shortest < 1 or self.left_out > 0
+
     def draw(self, n: int, rng: torch.Generator) -> Draws:
         share = torch.rand(n, generator=rng, dtype=torch.float64) * (1 - self.shortest) + self.shortest
         start = torch.rand(n, generator=rng, dtype=torch.float64)
@@ -40,7 +44,7 @@ class TextViews:
     def apply(self, items: Tensor, draws: Draws) -> Tensor:
         """Return the tokens of random views of texts, on their device."""
         check_draws("texts", items, draws)
-        if self.shortest == 1 and not self.left_out:
+        if not self.changes:
             return self.plain(items)
         shares, starts = draws.values["share"].tolist(), draws.values["start"].tolist()
         is_kept = (draws.values["words"] >= self.left_out).tolist()

@@ -63,6 +63,13 @@ def test_words_find_texts_about_the_same(run, here):
     assert json.loads(own.stdout)[0]["id"] != 3
 
 
+def test_words_that_name_a_folder_are_words(run, here, monkeypatch):
+    monkeypatch.chdir(here)
+    (here / "music").mkdir(exist_ok=True)
+    result = command("search", run, "music", "-k", 1, "--json")
+    assert result.exit_code == 0, result.output
+
+
 def test_a_text_that_is_there_twice_is_found(run):
     result = command("search", run, "--duplicates", 0.9999, "--json")
     groups = json.loads(result.stdout)

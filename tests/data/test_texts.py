@@ -86,7 +86,7 @@ def test_any_list_of_texts_is_read_back(here, encoding, given_texts):
     in_lines = ["an owl", "a fox", *(text.replace("\n", " ").replace("\r", " ") for text in given_texts)]
     (here / "x.txt").write_bytes("\n".join(in_lines).encode(encoding))
     assert texts(data.open("x.txt")) == list(dict.fromkeys(["an owl", "a fox", *expected]))
-    assert texts(data.open(["an owl", "a fox", *given_texts])) == ["an owl", "a fox", *filter(None, cleaned)]
+    assert texts(data.open(["an owl", "a fox", *given_texts])) == ["an owl", "a fox", *cleaned]
 
 
 def test_lines_that_are_not_text_are_skipped(here):
@@ -439,10 +439,10 @@ def test_a_dictionary_of_arrays(kind):
         "is_test": [0, 0, 1, 0],
     }
     items = data.open(source)
-    assert texts(items) == ["ä", "b", "c"]
-    assert (listed(items.labels), items.classes) == ([0, 0, 1], ("x", "y"))
-    assert (listed(items.groups), listed(items.test)) == ([4, 6, 7], [False, True, False])
-    assert items.notes == ("1 empty text is left out",)
+    assert texts(items) == ["ä", "", "b", "c"]
+    assert (listed(items.labels), items.classes) == ([0, 1, 0, 1], ("x", "y"))
+    assert (listed(items.groups), listed(items.test)) == ([4, 5, 6, 7], [False, False, True, False])
+    assert items.notes == ()
 
 
 def test_an_npz_with_texts(here):
@@ -458,17 +458,41 @@ def test_texts_beside_other_arrays_are_read_only_if_they_are_named(here):
     assert texts(data.open("x.npz", columns={"text": "text"})) == ["one", "two"]
 
 
-def test_bytes_that_are_not_utf_8():
+def test_what_cannot_be_decoded_in_memory_is_replaced():
     items = data.open({"text": np.array([b"stra\xdfe", b"one", b"two"])})
-    assert texts(items) == ["one", "two"]
-    assert skipped(items) == {"text 0": UNDECODABLE}
+    assert texts(items) == ["stra\ufffde", "one", "two"]
+    assert texts(data.open(["a \ud800", "b"])) == ["a ?", "b"]
+
+
+def test_an_array_of_strings():
+    assert texts(data.open(np.array(["one", "two"]))) == ["one", "two"]
+
+
+def test_a_folder_with_shards_is_not_one_of_texts(here):
+    """One file may hold thousands of items."""
+    folder = here / "shards"
+    folder.mkdir()
+    for name in ("train", "val", "classes"):
+        (folder / f"{name}.txt").write_text(f"{name}\n")
+    (folder / "data.tar").write_bytes(b"no tar")
+    with pytest.raises(data.DataError, match="no images in"):
+        data.open("shards")
+
+
+def test_a_text_in_two_files_of_the_test_part_is_there_once(here):
+    folder = here / "parts"
+    folder.mkdir()
+    (folder / "train.csv").write_text("text,label\nan owl,bird\na fox,mammal\n")
+    for name in ("test", "validation"):
+        (folder / f"{name}.csv").write_text("text,label\nan owl,bird\n")
+    items = data.open("parts")
+    assert texts(items).count("an owl") == 2, "once to train on, once to test"
 
 
 @pytest.mark.parametrize(
     ("source", "sentence"),
     [
         ([], "expected at least 2 items in a list of length 0, got 0"),
-        (["one", " "], "expected at least 2 items in a list of length 2, got 1"),
         (["one", None], "texts must be strings, got NoneType in row 1 of a list of length 2"),
         ({"text": "one"}, "texts must be a list of strings or an array (n,) of them, got str in arrays text"),
         (

@@ -12,6 +12,7 @@ from likewise import data
 from likewise.data.text_part import TextPart
 from likewise.data.tokens import Tokenizer
 from likewise.recipe import RecipeError
+from likewise.training.about import complaint
 from likewise.training.plan import make_plan
 from likewise.training.progress import Observer
 from likewise.training.trainer import Trainer
@@ -122,6 +123,48 @@ def test_a_loaded_encoder_embeds_texts_and_sources_alike(tmp_path):
         encoder.embed_text("a song")
 
 
+def test_line_breaks_are_no_difference(tmp_path):
+    encoder = trained(tmp_path / "run", "simclr").encoder
+    one, other = encoder.embed_text(["a song\n  and the choir ", "a song and the choir"])
+    np.testing.assert_array_equal(one, other)
+
+
+def test_many_test_items_are_evaluated(tmp_path):
+    """Their views come in parts of different widths."""
+    run = trained(tmp_path / "run", "simclr", sentences(700), data__test=0.5)
+    assert likewise.evaluate(run.folder, sentences(700), progress=False)["learned encoder"]["alignment"] > 0
+
+
+def test_the_alignment_of_views_that_are_the_same_is_not_measured(tmp_path):
+    run = trained(tmp_path / "run", "simcse", sentences(300))
+    found = likewise.evaluate(run.folder, sentences(300), progress=False)
+    assert "alignment" not in found["learned encoder"]
+
+
+def test_weights_of_a_run_come_with_its_encoder_and_tokenizer(tmp_path):
+    first = trained(tmp_path / "first", "simclr", encoder__name="text_tiny")
+    ready = make_plan(sentences(60, seed=1), "simclr", {"encoder.init": str(first.folder)}, progress=False)
+    assert ready.recipe.encoder.name == "text_tiny"
+    assert ready.recipe.text.tokenizer == str(first.folder / "tokenizer.json")
+    sentence = refused("simclr", encoder__init=str(first.folder / "encoder.safetensors"))
+    assert sentence.startswith("encoder.init needs text.tokenizer, the tokenizer.json that belongs to the weights")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "wrong"),
+    [
+        ("vocabulary", 10**13, "expected a tokenizer of 10,000,000,000,000 tokens, got one of "),
+        ("tokenizer", [1], "expected a tokenizer as text"),
+        ("end", None, "expected a whole number >= 0 for end, got 'None'"),
+        ("size", 1, "expected texts of more than 2 tokens, got 1"),
+    ],
+)
+def test_a_run_of_a_stranger_is_checked_before_anything_is_built(tmp_path, name, value, wrong):
+    about = dict(trained(tmp_path / "run", "simclr").encoder.about)
+    assert complaint(about) is None
+    assert complaint(about | {name: value}).startswith(wrong)
+
+
 def test_topics_are_learned(tmp_path):
     """Sentences of three topics share no nouns; TF-IDF tells them apart, and so must what was learned."""
     run = trained(tmp_path / "run", "simclr", sentences(300), training__steps=150, training__batch_size=64)
@@ -129,8 +172,7 @@ def test_topics_are_learned(tmp_path):
     assert list(found)[1:] == ["TF-IDF", "untrained encoder", "learned encoder"]
     assert found["learned encoder"]["knn"]["accuracy"] > 0.9
     assert (
-        found["learned encoder"]["few_labels"][1]["accuracy"]
-        > found["untrained encoder"]["few_labels"][1]["accuracy"]
+        found["learned encoder"]["few_labels"][1]["accuracy"] > found["untrained encoder"]["few_labels"][1]["accuracy"]
     )
 
 

@@ -93,6 +93,15 @@ def test_two_draws_differ(tokenizer):
     assert one.shape != other.shape or not torch.equal(one, other)
 
 
+def test_a_text_without_spaces_is_many_words():
+    text = "今天天气很好我们去公园散步"
+    tokenizer = Tokenizer.learned(["今天", "天气", "公园", "hello"], 300)
+    assert len(tokenizer.words([text])[0]) > 6
+    views = PRESETS["text"](tokenizer, 64)
+    one, other = (views.apply(rows([text]), views.draw(1, generator(0, side))) for side in ("first", "second"))
+    assert not torch.equal(one, other)
+
+
 def test_rows_that_are_no_bytes_are_refused():
     with pytest.raises(
         ValueError, match=r"^texts must be bytes \(n, b\) of torch.uint8, got torch.float32 of \(2, 3\)$"
