@@ -32,7 +32,6 @@ def here(tmp_path, monkeypatch):
         (noise(4, 0), "items must not be empty, got (4, 0) in an array of shape (4, 0)"),
         (X[:1], "expected at least 2 items in an array of shape (1, 8, 8), got 1"),
         (X[:0], "expected at least 2 items in an array of shape (0, 8, 8), got 0"),
-        (np.array(["a", "b"]), "items must be numbers, got <U1 in an array of shape (2,)"),
         (X.astype(object), "items must be numbers, got object in an array of shape (4, 8, 8)"),
         (X * 1j, "items must be numbers, got complex128 in an array of shape (4, 8, 8)"),
         (

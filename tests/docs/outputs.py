@@ -149,7 +149,7 @@ def split(lines: list[str]) -> list[list[str]]:
 
 def verdicts_by_figures(line: str, text: str) -> list[str]:
     """Return the sentences about a collapse that the figures in a line give, for the items that the text names."""
-    cosine, rank = re.search(r"mean cosine of ([\d.]+)", line), re.search(r"effective rank ([\d.]+) of (\d+)", line)
+    cosine, rank = re.search(r"mean cosine of (-?[\d.]+)", line), re.search(r"effective rank ([\d.]+) of (\d+)", line)
     spread, items = re.search(r"uniformity (\S+)", line), re.search(r"unit rows of ([\d,]+)", text)
     measured = Geometry(
         uniformity=float(spread[1]) if spread else 0.0,

@@ -392,7 +392,8 @@ def test_files_that_do_not_fit_are_refused_in_one_sentence(tmp_path):
         return sentence.removeprefix(f"{path} must ")
 
     assert loading(vocabulary=30) == (
-        "have weights of the encoder's shapes, got embeddings.word_embeddings.weight (20, 8) for (30, 8)"
+        "have embeddings of 30 tokens, got 20: "
+        "give the tokenizer.json that belongs to it with --set text.tokenizer=FILE"
     )
     assert loading(length=12) == (
         "have weights of the encoder's shapes, got embeddings.position_embeddings.weight (9, 8) for (12, 8)"
