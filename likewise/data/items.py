@@ -181,11 +181,41 @@ def make(
     oblong: int = 0,
 ) -> Items:
     """Return the items of one array, after checking that the columns fit it."""
-    columns = {"labels": labels, "groups": groups, "is_test": test, "paths": paths, "captions": captions}
-    check_columns(len(array), name, columns)
-    labels, classes = drop_single_class(labels, classes)
     modality = IMAGE if array.ndim == 4 else VECTOR
-    parts = {modality: Part(modality, array, native, oblong=oblong)}
+    return of_part(
+        Part(modality, array, native, oblong=oblong),
+        name,
+        content=content,
+        labels=labels,
+        classes=classes,
+        groups=groups,
+        test=test,
+        paths=paths,
+        captions=captions,
+        skipped=skipped,
+        notes=notes,
+    )
+
+
+def of_part(
+    part: Part,
+    name: str,
+    *,
+    content: str,
+    labels: NDArray[np.int64] | None = None,
+    classes: tuple[str, ...] = (),
+    groups: NDArray[np.int64] | None = None,
+    test: NDArray[np.bool_] | None = None,
+    paths: tuple[str, ...] | None = None,
+    captions: Captions | None = None,
+    skipped: tuple[Skipped, ...] = (),
+    notes: tuple[str, ...] = (),
+) -> Items:
+    """Return the items of one part, after checking that the columns fit it."""
+    columns = {"labels": labels, "groups": groups, "is_test": test, "paths": paths, "captions": captions}
+    check_columns(len(part), name, columns)
+    labels, classes = drop_single_class(labels, classes)
+    parts = {part.modality: part}
     return Items(
         parts=parts if captions is None else parts | {CAPTION: text_part(captions)},
         name=name,

@@ -113,9 +113,9 @@ def open(  # noqa: A001
     "title+body"}. By default, the texts are in a column with a usual name such as `text`, `sentence`, `body` or
     `review`. If a CSV or Parquet file also has columns of numbers that could be the channels of series, one of text and
     channels must be named. In an `.npz` or a dictionary without `x` and `audio`, the array `text` (n,) holds the texts.
-    Any whitespace in a text becomes one space. Empty texts are left out, and so are repeated ones, unless their labels
-    differ or one is in the training part and the other in the test part. Only texts in memory or in an `.npz` may
-    repeat.
+    Any whitespace in a text becomes one space. Empty texts in files are left out, and so are repeated ones, unless
+    their labels differ or one is in the training part and the other in the test part. Texts in memory or in an `.npz`
+    are all kept.
 
     Captions may come as `captions` (n,) or (n, several) in an `.npz`, one line each in `captions.jsonl` ({"image":
     "a.jpg", "caption": "a dog"}; several as a list) or in `captions.csv` (image,caption), the same in Hugging Face's

@@ -33,7 +33,8 @@ class TextPart(Part):
         """Return texts as a part, in their order."""
         encoded = [text.encode() for text in texts]
         offsets = np.concatenate([[0], np.cumsum([len(text) for text in encoded], dtype=np.int64)])
-        return cls(TEXT, np.frombuffer(b"".join(encoded), dtype=np.uint8), offsets=offsets)
+        words = int(np.median([len(text.split()) for text in texts] or [0]))
+        return cls(TEXT, np.frombuffer(b"".join(encoded), dtype=np.uint8), words, offsets=offsets)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1

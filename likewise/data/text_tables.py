@@ -70,7 +70,7 @@ def is_table(path: Path, columns: Mapping[str, str]) -> bool:
             return False
         beside = {name.lower() for name in columns.values()}
         channels = [name for name in table.names if name not in beside and _may_be_channel(table, name)]
-    except DataError:  # the reader of series or images says what is wrong
+    except (DataError, OSError):  # the reader of series or images says what is wrong
         return False
     if not channels:
         return True

@@ -10,7 +10,6 @@ import codecs
 import hashlib
 from array import array
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -18,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from likewise.data import metadata_lines
-from likewise.data.items import TEXT, DataError, Items, Skipped, check_columns, digest, drop_single_class, fingerprint
+from likewise.data.items import TEXT, DataError, Items, Skipped, digest, fingerprint, of_part
 from likewise.data.memory import check_fits
 from likewise.data.text_part import TextPart, cleaned
 
@@ -81,12 +80,13 @@ class Collector:
         count = len(self._words)
         if not count and self.skipped:
             raise DataError(f"no readable text in {name}: {self.skipped[0].path}: {self.skipped[0].reason}")
-        check_columns(count, name, {"labels": labels, "groups": groups, "is_test": test, "paths": paths})
         offsets = np.array(self._offsets, dtype=np.int64)
         content = np.frombuffer(self._content, dtype=np.uint8)
-        return _items(
-            TextPart(TEXT, content, int(np.median(self._words)), offsets=offsets),
+        part = TextPart(TEXT, content, int(np.median(self._words or [0])), offsets=offsets)
+        return of_part(
+            part,
             name,
+            content=content_of(part),
             labels=labels,
             classes=classes,
             groups=groups,
@@ -97,31 +97,9 @@ class Collector:
         )
 
 
-def _items(
-    part: TextPart,
-    name: str,
-    *,
-    labels: NDArray[np.int64] | None,
-    classes: tuple[str, ...],
-    groups: NDArray[np.int64] | None,
-    test: NDArray[np.bool_] | None,
-    paths: tuple[str, ...] | None = None,
-    skipped: tuple[Skipped, ...] = (),
-    notes: tuple[str, ...] = (),
-) -> Items:
-    labels, classes = drop_single_class(labels, classes)
-    return Items(
-        parts={TEXT: part},
-        name=name,
-        fingerprint=fingerprint(digest(part.array), part.offsets, labels, groups, test),
-        labels=labels,
-        classes=classes,
-        groups=groups,
-        test=test,
-        paths=paths,
-        skipped=skipped,
-        notes=notes,
-    )
+def content_of(part: TextPart) -> str:
+    """Return a hash of some texts, also of where each ends."""
+    return fingerprint(digest(part.array), part.offsets)
 
 
 def _note_of_left_out(empty: int, repeated: int, called: str) -> tuple[str, ...]:
@@ -176,12 +154,11 @@ def from_memory(
     if isinstance(texts, str | bytes) or not hasattr(texts, "__len__") or getattr(texts, "ndim", 1) != 1:
         got = f"an array of shape {texts.shape}" if isinstance(texts, np.ndarray) else type(texts).__name__
         raise DataError(f"texts must be a list of strings or an array (n,) of them, got {got} in {name}")
-    check_columns(len(texts), name, {"labels": labels, "groups": groups, "is_test": test})
     strings = []
     for row, text in enumerate(texts):
         if not isinstance(text, str | bytes):
             raise DataError(f"texts must be strings, got {type(text).__name__} in row {row} of {name}")
         strings.append(cleaned(text.decode(errors="replace") if isinstance(text, bytes) else text))
     # Nothing is left out, also no empty text, because whoever made them knows each by its position.
-    part = replace(TextPart.of(strings), native=int(np.median([len(text.split()) for text in strings])))
-    return _items(part, name, labels=labels, classes=classes, groups=groups, test=test)
+    part = TextPart.of(strings)
+    return of_part(part, name, content=content_of(part), labels=labels, classes=classes, groups=groups, test=test)

@@ -3,6 +3,7 @@
 The tokenizer of a run is saved with it.
 """
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -62,6 +63,10 @@ class Tokenizer:
     @property
     def vocabulary(self) -> int:
         return 1 + int(max(self._inner.get_vocab().values()))  # a file may leave out numbers
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(self.text.encode()).hexdigest()
 
     def encode(self, texts: Sequence[str], length: int) -> Tensor:
         """Return tokens (n, t) int64, t at most `length`; a text that is too long is cut before its end token."""

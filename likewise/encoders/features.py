@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from likewise.data import Items
-from likewise.data.parts import PIECE, ROWS_AT_ONCE, Part
+from likewise.data.parts import PIECE, ROWS_AT_ONCE
 from likewise.data.tokens import Tokenizer, trimmed
 from likewise.encoders.blocked import blocked
 from likewise.encoders.folding import folded
@@ -18,6 +18,7 @@ from likewise.encoders.sequence import SequenceEncoder
 from likewise.views.augmentation import Augmentation
 
 
+@torch.no_grad()
 def features(
     network: nn.Module,
     augmentation: Augmentation,
@@ -25,19 +26,7 @@ def features(
     ids: NDArray[np.int64],
     tell_share: Callable[[float], None] = lambda share: None,
 ) -> Tensor:
-    """Return embeddings (n, d) float32 of some items, in evaluation mode, on the host (see `features_of`)."""
-    return features_of(network, augmentation, items.main, ids, tell_share)
-
-
-@torch.no_grad()
-def features_of(
-    network: nn.Module,
-    augmentation: Augmentation,
-    main: Part,
-    ids: NDArray[np.int64],
-    tell_share: Callable[[float], None] = lambda share: None,
-) -> Tensor:
-    """Return embeddings (n, d) float32 of some rows of a part, in evaluation mode, on the host.
+    """Return embeddings (n, d) float32 of some items, in evaluation mode, on the host.
 
     A long sequence is embedded in pieces, whose mean, weighted by length, is its embedding. `tell_share` is called
     after every batch with the fraction of the items that is done, 0 to 1.
@@ -47,7 +36,7 @@ def features_of(
     done = 0.0
     with evaluating(network):
         fast_network = for_inference(network)
-        for part in main.pieces(ids):
+        for part in items.main.pieces(ids):
             rows = augmentation.plain(torch.from_numpy(part.data).to(parameter.device))
             rows = as_dtype(rows, parameter.dtype)
             vectors = fast_network(rows).float().cpu() * torch.from_numpy(part.shares)[:, None]

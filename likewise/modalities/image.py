@@ -23,14 +23,16 @@ from likewise.modalities.modality import BATCHES, About, Choice, Exported, Modal
 from likewise.modalities.tiles import Tiles, shrunk
 from likewise.randomness import generator
 from likewise.recipe import Recipe, RecipeError
-from likewise.views import images, preset, sounds, vectors, windows
+from likewise.views import images, preset, sounds, texts, vectors, windows
 from likewise.views.augmentation import PLAIN, Augmentation
 from likewise.views.colour import LUMA
 from likewise.views.crops import centre_square
 from likewise.views.images import PlainViews
 
 KEPT_AS_SEEN = 64  # pixels per side; up to here, images are stored at the size that the encoder sees
-PRESETS_OF_OTHERS = {*vectors.PRESETS, *windows.PRESETS, *sounds.PRESETS} - {PLAIN}  # presets of other modalities
+PRESETS_OF_OTHERS = {*vectors.PRESETS, *windows.PRESETS, *sounds.PRESETS, *texts.PRESETS} - {
+    PLAIN
+}  # presets of other modalities
 MOST_PIXELS = 50_000_000  # of an uploaded image, at most, once decoded
 # Where studies/settings.py found that smaller views in the first half of the steps pay: in colour images of at least so
 # many pixels per side, if both views teach the encoder. Digits of 28 pixels and MoCo lost by them.

@@ -72,7 +72,6 @@ class Modality:
     stands_alone = True  # whether items can consist of this part alone
     axes_behind_channels = 0  # of a row as the encoder takes it: 2, h and w, for images
     channels_last = False  # whether accelerators are faster with the channels last in memory
-    kept_files: tuple[str, ...] = ()  # files with what `fit` fitted, for other programs and for a run that is resumed
 
     # Planning a run
 
@@ -141,11 +140,15 @@ class Modality:
         raise NotImplementedError
 
     def kept_in(self, folder: Path) -> dict[str, Any]:
-        """Return values of the recipe with which `fit` takes what it fitted from the files in a run's folder."""
+        """Return values of the recipe with which `fit` takes what an earlier run fitted from the run's folder."""
         return {}
 
+    def digest(self, about: About) -> str:
+        """Return a digest of what was fitted, so that a resumed run can compare it; empty if it need not."""
+        return ""
+
     def files_of(self, about: About) -> dict[str, str]:
-        """Return the content of `kept_files`, by name."""
+        """Return the content of files that a run keeps of what `fit` fitted, by name; other programs read them too."""
         return {}
 
     def augmentation(self, recipe: Recipe, about: About) -> Augmentation:

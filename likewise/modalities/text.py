@@ -43,7 +43,6 @@ tokens = np.array([[{start}, *words[:{length} - 2], {end}]], dtype=np.int64)  # 
 class TextModality(Modality):
     name = noun = TEXT
     presets = texts.PRESETS
-    kept_files = (TOKENIZER,)
 
     def method(self, items: Items) -> tuple[str, str]:
         return "simclr", "two spans of one text are alike"
@@ -90,6 +89,9 @@ class TextModality(Modality):
 
     def kept_in(self, folder: Path) -> dict[str, Any]:
         return {"text.tokenizer": str(folder / TOKENIZER)} if (folder / TOKENIZER).exists() else {}
+
+    def digest(self, about: About) -> str:
+        return tokenizer_of(about["tokenizer"]).digest
 
     def files_of(self, about: About) -> dict[str, str]:
         return {TOKENIZER: about["tokenizer"]}

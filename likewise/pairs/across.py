@@ -200,6 +200,10 @@ class Across(Pairs):
         word_file = {WORDS: words} if len(words.encode()) <= LARGEST_TEXT else {}
         return {TOKENIZER: self.tokenizer.text} | word_file
 
+    @property
+    def digest(self) -> str:
+        return "" if self.tokenizer is None else self.tokenizer.digest
+
     # The model
 
     @classmethod

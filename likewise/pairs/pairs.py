@@ -186,6 +186,11 @@ class Pairs:
         """The contents of files that a run saves beside the weights, by name."""
         return {}
 
+    @property
+    def digest(self) -> str:
+        """A digest of what was fitted, so that a resumed run can compare it; empty if nothing was fitted."""
+        return ""
+
     # The model
 
     @classmethod

@@ -117,12 +117,13 @@ class Searcher:
             raise SearchError(f"an id must be below {len(self.items):,}, got {own}")
         if own is not None:
             return own
+        only_words = self.takes is None and self.knows_words  # no file can be a query, so a text is not the name of one
+        if is_file and not only_words:
+            return Path(text)
         if text in (self.items.paths or ()):  # a path as results print it
             return (self.items.paths or ()).index(text)
-        if self.takes is None and self.knows_words:
-            return text  # no file can be a query, so this is not the name of one
-        if is_file:
-            return Path(text)
+        if only_words:
+            return text
         # This looks like a mistyped path and not like a text.
         if is_folder or ("." in text and extension(text) in FILES):
             raise SearchError(f"QUERY must be an existing file, got {text}")

@@ -21,10 +21,10 @@ from likewise.data.builtin import NAMES
 from likewise.data.images import FITS
 from likewise.data.items import TEXT
 from likewise.data.roles import CHANNELS, shortened
-from likewise.data.text_part import TextPart, cleaned
+from likewise.data.text_part import cleaned
 from likewise.data.tokens import Tokenizer
 from likewise.data.words import unseen_words
-from likewise.encoders.features import features, features_of, place_of, text_features
+from likewise.encoders.features import features, place_of, text_features
 from likewise.guide import see
 from likewise.malloc import keep_freed_memory
 from likewise.modalities import MODALITIES
@@ -36,6 +36,7 @@ from likewise.recipe import Recipe, check_choice, parse_columns
 from likewise.training.progress import Screen
 from likewise.training.run import RunError, first_not_finite, read_about, read_text
 from likewise.training.trust import check_trust
+from likewise.views.texts import TextViews
 
 NO_WORDS = "text queries need an encoder trained on texts, or on images and captions, such as by method clip"
 
@@ -182,9 +183,10 @@ class TextEncoder(Encoder):
     def embed_text(self, texts: Sequence[str], *, layer: str | None = None) -> NDArray[np.float32]:
         """Return vectors (n, d) of texts, to be compared by cosine with each other and with the run's items."""
         check_texts(texts)
-        part = TextPart.of(list(map(cleaned, texts)))
-        network = self.up_to(layer or self.default_layer)
-        return features_of(network, self.augmentation, part, np.arange(len(part))).numpy()
+        layer, views = layer or self.default_layer, self.augmentation
+        check_layer(layer, self.recipe)
+        assert isinstance(views, TextViews)
+        return text_features(self.up_to(layer), views.tokenizer, [*map(cleaned, texts)], views.length).numpy()
 
 
 class CaptionEncoder(Encoder):

@@ -17,7 +17,6 @@ from likewise.dictionaries.catalog import DICTIONARIES, KEYS
 from likewise.losses.catalog import LOSSES
 from likewise.modalities.image import stored_size
 from likewise.modalities.modality import Choice
-from likewise.modalities.text import TOKENIZER
 from likewise.pairs.catalog import PAIRS
 from likewise.recipe import Recipe, RecipeError, check_choice, parse_columns
 from likewise.training import schedule
@@ -175,7 +174,10 @@ def choose_for_data(draft: _Draft, items: Items, train: Ids, trust: bool) -> Non
     """Choose the encoder, augmentations and windows that suit the modality and the pairs."""
     modality, init = modalities.of(items.main), draft.recipe.encoder.init
     draft.settle(modality.settled(items.main, draft.recipe))
-    draft.choose(Choice(key, value, f"the same as in {init}") for key, value in encoder_of(init).items())
+    same = encoder_of(init)
+    if same:  # what was fitted, such as a tokenizer, belongs to the weights
+        same |= modality.kept_in(Path(init))
+    draft.choose(Choice(key, value, f"the same as in {init}") for key, value in same.items())
     if "encoder.name" not in draft.asked:
         check_trust(Path(init) / "recipe.toml", draft.recipe.encoder.name, trust)
     draft.choose(modality.choices(items.main, train, draft.recipe))
@@ -262,9 +264,7 @@ def encoder_of(init: str) -> dict[str, Any]:
     if not init or not (Path(init) / "recipe.toml").is_file():
         return {}
     values = methods.read_recipe(Path(init) / "recipe.toml")
-    same = {key: values[key] for key in ("encoder.name", "encoder.stem") if key in values}
-    tokenizer = Path(init) / TOKENIZER  # the rows of an embedding of tokens belong to its tokens
-    return same | ({"text.tokenizer": str(tokenizer)} if tokenizer.is_file() else {})
+    return {key: values[key] for key in ("encoder.name", "encoder.stem") if key in values}
 
 
 def seen_before(init: str, items: Items, test: Ids) -> int:

@@ -4,7 +4,6 @@ It takes steps, logs metrics, writes checkpoints, and ends cleanly when it is in
 """
 
 import gc
-import hashlib
 import json
 import shutil
 import statistics
@@ -29,7 +28,6 @@ from likewise.evaluation.geometry import geometry
 from likewise.evaluation.knn import knn
 from likewise.losses.catalog import LOSSES
 from likewise.modalities import Modality
-from likewise.modalities.text import TOKENIZER
 from likewise.pairs.catalog import PAIRS, finish
 from likewise.pairs.metric import MOST_HELD_OUT, Metric
 from likewise.pairs.pairs import Pairs
@@ -309,9 +307,9 @@ class Trainer:
         return self.modality.files_of(self.about) | self.pairs.files
 
     @property
-    def tokenizer_digest(self) -> str:
-        text = self.files.get(TOKENIZER)
-        return "" if text is None else hashlib.sha256(text.encode()).hexdigest()
+    def fitted_digest(self) -> str:
+        """A digest of what was fitted, such as a tokenizer, so that a resumed run can compare it."""
+        return self.modality.digest(self.about) or self.pairs.digest
 
     def _learner(self) -> Learner:
         """Return the learner of the recipe, before its first step."""
@@ -339,7 +337,7 @@ class Trainer:
                 self.observer.say(f"there is no checkpoint in {self.folder}: starting from the beginning")
         if saved is not None and saved.state["fingerprint"] != fingerprint:
             raise RunError(f"the data is not that of {self.folder}, or has changed since; start a new run on it")
-        if saved is not None and saved.state.get("tokenizer", "") != self.tokenizer_digest:
+        if saved is not None and saved.state.get("tokenizer", "") != self.fitted_digest:
             raise RunError(f"the tokenizer.json in {self.folder} is not the one that the run started with")
         if self.fabric.is_global_zero:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -367,7 +365,7 @@ class Trainer:
         tensors, rest = checkpoint.flatten(self.learner.state())
         said = sorted(self.health.said)
         state = {"learner": rest, "fingerprint": self.plan.items.fingerprint, "said": said}
-        state |= {"tokenizer": self.tokenizer_digest}
+        state |= {"tokenizer": self.fitted_digest}
         checkpoint.save(folder, done, tensors, state)
 
     def choose_length(self, limit: Limit, report_items: int) -> None:
