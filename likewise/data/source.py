@@ -336,7 +336,8 @@ def _listed_pictures(
 
 
 def _tables(root: Path, files: Sequence[File], unreadable: tuple[Skipped, ...], request: _Request) -> Items:
-    if text_tables.is_table(root / files[0].path, request.columns):
+    readable = next((file for file in files if file.size >= 0), files[0])
+    if text_tables.is_table(root / readable.path, request.columns):
         return text_tables.from_files(root, files, request.name, request.columns)
     return tables.from_folder(root, files, request.name, request.columns, request.filling, unreadable)
 

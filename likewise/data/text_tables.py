@@ -143,6 +143,9 @@ def from_files(root: Path, files: Sequence[File], name: str, columns: Mapping[st
     collector, known = texts.Collector(), _Known()
     notes: tuple[str, ...] = ()
     for file in files:
+        if file.size < 0 and len(files) > 1:
+            collector.skipped.append(Skipped(file.path, "unreadable"))
+            continue
         notes += _read(root / file.path, file.path, columns, collector, known)
     values, groups = (collect_labels(whole_numbers(cells)) for cells in (known.labels, known.groups))
     labels, classes = (None, ()) if values is None else labelled(values, known.class_names)

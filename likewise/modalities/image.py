@@ -82,7 +82,7 @@ class ImageModality(Modality):
     def view_choices(self, part: Part, recipe: Recipe, *, keys_learn: bool) -> Iterator[Choice]:
         if torch.accelerator.is_available():
             return
-        # Without one, a step takes in proportion to its pixels.
+        # On a CPU, the time of a step is proportional to its number of pixels.
         yield Choice("training.batch_size", SMALL_BATCH, "there is no accelerator, and many small steps learn more")
         grows = keys_learn and part.array.shape[1] == 3 and recipe.data.size >= SMALLEST_GROWN
         if grows and encoders.takes_any_size(recipe.encoder.name):

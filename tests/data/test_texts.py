@@ -479,6 +479,16 @@ def test_a_folder_with_shards_is_not_one_of_texts(here):
         data.open("shards")
 
 
+def test_a_folder_of_tables_whose_first_file_cannot_be_read(here):
+    folder = here / "broken"
+    folder.mkdir()
+    (folder / "a.csv").symlink_to("nowhere")
+    (folder / "b.csv").write_text("text,label\nan owl,bird\na fox,mammal\n")
+    items = data.open("broken")
+    assert texts(items) == ["an owl", "a fox"]
+    assert [skip.path for skip in items.skipped] == ["a.csv"]
+
+
 def test_a_text_in_two_files_of_the_test_part_is_there_once(here):
     folder = here / "parts"
     folder.mkdir()

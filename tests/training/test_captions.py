@@ -347,6 +347,12 @@ def test_a_run_goes_on_to_the_bit(tmp_path, monkeypatch):
     assert (folder / "tokenizer.json").read_bytes() == (whole / "tokenizer.json").read_bytes()
 
 
+def test_images_that_start_from_a_run_of_captions_have_no_use_for_its_tokenizer(finished):
+    ready = make_plan(pictures(), "simclr", {"encoder.init": str(finished)}, progress=False)
+    assert ready.recipe.text.tokenizer == ""
+    assert not any("text.tokenizer" in reason for reason in ready.chosen)
+
+
 def test_a_run_does_not_go_on_with_another_tokenizer(finished, tmp_path):
     folder = shutil.copytree(finished, tmp_path / "changed")
     kept = (folder / "tokenizer.json").read_text()
