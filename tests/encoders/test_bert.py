@@ -13,6 +13,7 @@ from likewise import encoders
 from likewise.data.tokens import END, PADDING, START, trimmed
 from likewise.encoders.bert import Bert
 from likewise.encoders.text import TEXT_ENCODERS, build_text
+from tests.encoders.tokens import refused_tokens
 
 VOCABULARY, LENGTH = 20, 9
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
@@ -411,13 +412,8 @@ def test_files_that_do_not_fit_are_refused_in_one_sentence(tmp_path):
 
 # --- errors --------------------------------------------------------------------------------------------
 
-NO_TOKENS = f"tokens must be whole numbers of shape (n, t), t at most {LENGTH}, got"
 CASES = {
-    f"{NO_TOKENS} torch.int64 of (5,)": lambda: small()(torch.ones(5).long()),
-    f"{NO_TOKENS} torch.int64 of (2, 3, 4)": lambda: small()(torch.ones(2, 3, 4).long()),
-    f"{NO_TOKENS} torch.float32 of (2, 3)": lambda: small()(torch.ones(2, 3)),
-    f"{NO_TOKENS} torch.int64 of (2, 10)": lambda: small()(torch.ones(2, 10).long()),
-    f"{NO_TOKENS} torch.int64 of (2, 0)": lambda: small()(torch.ones(2, 0).long()),
+    **refused_tokens(small, LENGTH),
     "dropout must be a share from 0 to below 1, got 1": lambda: small(dropout=1.0),
     "dropout must be a share from 0 to below 1, got nan": lambda: small(dropout=math.nan),
     "vocabulary must be a whole number >= 1, got 0": lambda: build_text("bert_tiny", 0),
